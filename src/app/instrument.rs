@@ -172,6 +172,7 @@ impl Instrument {
         in_flight.set_overdue(move |now| threads.upgrade().map_or(Duration::ZERO, |relay| relay.overdue(now)));
         let gates = path.take_gates();
         let listener_states = ListenerStates::new(&settings.listeners, path.addresses(), gates);
+        let listener_states = listener_states.map_err(monitors::Error::Listen)?;
         let (servers, engines) = (Arc::clone(&listener_states), scraper.engines());
         let drain = relay.drain().clone();
         in_flight.set_signs_source(Box::new(move |listener, now| Signs {

@@ -82,7 +82,8 @@ Exit codes: 0 after a signal or a drain, 1 failure, 2 wrong usage or configurati
     Run(Flags),
     /// Measure a running server from captured packets, without forwarding its traffic.
     Tap(TapArgs),
-    /// Explain the effective configuration and print warnings, or check whether pods can be injected.
+    /// Explain the effective configuration, connect to the servers and print warnings, or check whether pods can be
+    /// injected. A server that cannot be reached is a warning: it may start later.
     #[command(after_help = "\
 Examples:
   tokometer check

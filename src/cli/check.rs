@@ -1,15 +1,22 @@
 //! Explains the configuration.
 
-use std::time::Duration;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::config::{Config, Settings};
-use tokometer_proxy::listen::{self, Address, Listener};
-use tokometer_proxy::relay;
+use tokometer_proxy::listen::{self, Address, Listener, Probe, Reached};
+use tokometer_proxy::relay::{self, Unreached};
 use tokometer_telemetry::tokenizer::Vocabularies;
 use tokometer_telemetry::{accounting, export, slo};
 
-/// Describes the effective configuration, its consequences for traffic and metrics, and its warnings.
+/// Maximum time for connecting to the servers.
+const CONNECTING: Duration = Duration::from_secs(5);
+
+/// Describes the effective configuration, its consequences for traffic and metrics, and its warnings. Connects to the
+/// servers.
 pub fn explain(config: &Config) -> String {
+    let servers = servers(&config.settings);
     let source = match &config.file {
         Some(file) => format!("File: {}.", file.display()),
         None => "Sources: defaults, variables and flags, no file.".to_owned(),
@@ -20,8 +27,13 @@ pub fn explain(config: &Config) -> String {
         text.push_str(&format!("\n{title}\n{lines}"));
     };
     section("Traffic", traffic(config));
+    section("Servers", servers.iter().map(|(server, found, _)| format!("{server}: {found}")).collect());
     section("Measurements", measurements(&config.settings));
-    match warnings(config) {
+    // A configuration is valid while its server is down.
+    let down = servers.into_iter().filter_map(|(server, found, advice)| {
+        Some(format!("the server at {server} cannot be reached now: {found}. {}", advice?))
+    });
+    match warnings(config).into_iter().chain(down).collect::<Vec<String>>() {
         none if none.is_empty() => section("No warnings.", none),
         some => section("Warnings", some.into_iter().map(|warning| format!("- {warning}")).collect()),
     }
@@ -49,6 +61,49 @@ pub(super) fn unusable_tls(config: &Config) -> Vec<String> {
         Some(format!("otlp.{signal}: {error}"))
     });
     listeners.chain(endpoints).collect()
+}
+
+/// Connects to each server: its address, what was found, and what to do if it cannot be reached.
+fn servers(settings: &Settings) -> Vec<(String, String, Option<&'static str>)> {
+    let listeners = if settings.tap.is_some() { &[] } else { settings.listeners.as_slice() };
+    let until = Instant::now() + CONNECTING;
+    let started = listeners.iter().map(|listener| {
+        let (found, result) = channel();
+        if let Ok(probe) = Probe::new(listener) {
+            // Name resolution cannot be interrupted: the thread ends with the process.
+            thread::spawn(move || found.send(probe.reach()));
+        }
+        (listener.upstream.to_string(), result)
+    });
+    // All threads are started before the first result is awaited.
+    let started: Vec<_> = started.collect();
+    let result = |(server, result): (String, std::sync::mpsc::Receiver<Reached>)| {
+        let (found, advice) = match result.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(Reached::Accepts) => ("connected".to_owned(), None),
+            Ok(Reached::Unknown) => ("not checked".to_owned(), None),
+            Ok(Reached::Refuses(error) | Reached::Fails(error)) => {
+                let why = Unreached::of(&error);
+                (format!("{} ({error})", word(why)), Some(why.advice()))
+            }
+            Err(_) => {
+                let limit = seconds(CONNECTING);
+                (format!("no result within {limit}"), Some(Unreached::NameResolution.advice()))
+            }
+        };
+        (server, found, advice)
+    };
+    started.into_iter().map(result).collect()
+}
+
+fn word(why: Unreached) -> &'static str {
+    match why {
+        Unreached::Refused => "refused",
+        Unreached::Timeout => "timed out",
+        Unreached::NameResolution => "DNS failure",
+        Unreached::Unreachable => "no route",
+        Unreached::Tls => "TLS failure",
+        Unreached::Other => "failed",
+    }
 }
 
 fn describe(listener: &Listener) -> String {

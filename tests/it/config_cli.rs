@@ -111,6 +111,27 @@ fn check_explains_the_configuration_and_warns() {
 }
 
 #[test]
+fn check_connects_to_the_servers_and_warns_of_those_it_cannot_reach() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (up, down) = (server.local_addr().unwrap(), crate::listener::reserved());
+    for (upstream, found, advice) in [
+        (up.to_string(), "connected", None),
+        (down.to_string(), "refused (", Some("Start the server, or correct `upstream`")),
+        ("no-such-server.invalid:80".to_owned(), "DNS failure (", Some("Correct the host name in `upstream`")),
+    ] {
+        let output = tokometer(&["check", "--listen=127.0.0.1:0", "--upstream", &upstream], &[]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let reported = stdout(&output);
+        assert!(reported.contains(&format!("\nServers\n  {upstream}: {found}")), "{reported}");
+        let warning = format!("the server at {upstream} cannot be reached now");
+        match advice {
+            None => assert!(!reported.contains(&warning), "{reported}"),
+            Some(advice) => assert!(reported.contains(&warning) && reported.contains(advice), "{reported}"),
+        }
+    }
+}
+
+#[test]
 fn check_and_run_report_unusable_files_and_exit_with_2() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
@@ -168,7 +189,10 @@ fn receiver_port_in_use_exits_with_2_and_names_the_key() {
 #[test]
 fn otlp_disabled_on_purpose_gives_no_warning() {
     let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
-    let reported = stdout(&tokometer(&["check"], &[endpoint, ("OTEL_SDK_DISABLED", "true")]));
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = format!("--upstream={}", server.local_addr().unwrap());
+    let check = ["check", "--listen=127.0.0.1:0", &upstream];
+    let reported = stdout(&tokometer(&check, &[endpoint, ("OTEL_SDK_DISABLED", "true")]));
     assert!(reported.contains("OTLP metrics: off.") && reported.contains("No warnings."), "{reported}");
 }
 

@@ -151,10 +151,8 @@ fn listener_is_open_only_while_its_server_accepts() {
 #[test]
 fn listener_closes_at_once_when_a_client_is_refused() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
-    // This spelling is not recognised as a local address, so regular checks alone would close the listener only after
-    // two seconds.
-    let upstream = format!("Localhost:{}", server.local_addr().unwrap().port());
-    let sidecar = Sidecar::start("127.0.0.1:0", &upstream, "X=1", &[]);
+    // Regular checks alone would close the listener only after 15 seconds.
+    let sidecar = Sidecar::start("127.0.0.1:0", server.local_addr().unwrap(), "X=1", &[]);
     until("the listener opens", || sidecar.is("open"));
     // A successful connection since the last check does not prove that the server still accepts connections.
     let client = request(SocketAddr::from((Ipv4Addr::LOCALHOST, sidecar.port)));
@@ -257,4 +255,31 @@ fn connection_of_another_process_to_the_server_is_a_reported_bypass() {
     let sidecar = Sidecar::start("127.0.0.1:0", address, "HOME=/", &[]);
     let bypassed = ["tokometer_interception{", "mode=\"other_port\"", "result=\"bypassed\""];
     until("the bypass is reported", || value(&get(sidecar.admin, "/metrics"), &bypassed) == Some(1.0));
+}
+
+#[test]
+fn wrong_upstream_is_reported_with_what_to_do_soon_after_the_start() {
+    let plain = TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("tokometer.yaml");
+    let address = plain.local_addr().unwrap();
+    let listener = format!("{{listen: '127.0.0.1:0', upstream: '{address}', upstream_tls: {{enabled: true}}}}");
+    std::fs::write(&config, format!("listeners: [{listener}]\n")).unwrap();
+    let tls = format!("--config={}", config.display());
+    std::thread::spawn(move || plain.incoming().for_each(drop));
+    let refused = format!("--upstream={}", reserved());
+    for (arguments, advice) in [
+        (vec!["--listen=127.0.0.1:0", &refused], "Start the server, or correct `upstream`"),
+        (vec!["--listen=127.0.0.1:0", "--upstream=no-such-server.invalid:80"], "Correct the host name in `upstream`"),
+        (vec![&tls], "Check whether the server uses TLS on this port"),
+    ] {
+        let begin = Instant::now();
+        let arguments = [vec!["run", "--admin=127.0.0.1:0", "--set=scrape.enabled=false"], arguments].concat();
+        Process::start(&arguments, move |log| {
+            let line = log.lines().find(|line| line.contains("The server cannot be reached"))?;
+            assert!(line.contains("WARN") && line.contains(advice), "{log}");
+            Some(())
+        });
+        assert!(begin.elapsed() < Duration::from_secs(5), "{advice}: {:?}", begin.elapsed());
+    }
 }

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use tokometer_engine::scrape::{Dial, Scraper, Settings, Target, Wire};
 use tokometer_observe::input::Direction;
-use tokometer_proxy::listen::{self, Address, DirectClients, Interception, Listener, Protocol, Upstream, intercepts};
+use tokometer_proxy::listen::{
+    self, Address, DirectClients, Interception, Listener, Probe, Protocol, Upstream, intercepts,
+};
 use tokometer_proxy::relay::{Delays, Full, Relay, Unreached};
 use tokometer_proxy::rewrite::Route;
 use tokometer_telemetry::export::table::{Id, Key};
@@ -141,22 +143,33 @@ pub(super) fn interception(
 ) -> io::Result<Monitor> {
     let mut last: Vec<Option<Interception>> = vec![None; listeners.len()];
     let mut last_check = LastCheck::default();
+    let probes = found.listener_states.probes();
     let mut direct: Vec<DirectClients> = listeners.iter().map(|_| DirectClients::default()).collect();
+    let mut due = Instant::now();
     Monitor::start("interception", Duration::ZERO, move || {
         let open = found.listener_states.open();
-        let each = listeners.iter().zip(&addresses).zip(&mut direct);
+        let began = Instant::now();
+        // Until the next complete check, only servers that have not responded yet are checked.
+        let is_complete = began >= due;
+        let each = probes.iter().zip(&addresses).zip(&last).zip(&mut direct);
         let now: Vec<Option<Interception>> = each
-            .map(|((listener, listen), direct)| intercepts(listen, &listener.upstream, &addresses, &open, direct))
+            .map(|(((probe, listen), last), direct)| match last {
+                Some(last) if !is_complete => Some(*last),
+                _ => intercepts(listen, probe, &addresses, &open, direct),
+            })
             .collect();
         if !last_check.confirms(&now) || direct.iter().any(DirectClients::unconfirmed) {
             return CONFIRMATION;
+        }
+        if is_complete {
+            due = began + CHECK;
         }
         for ((listener, now), last) in listeners.iter().zip(&now).zip(&last) {
             if let (Some(now), true) = (now, now != last) {
                 log(listener, now);
             }
         }
-        let period = if now.contains(&None) { STARTUP_CHECK } else { CHECK };
+        let period = if now.contains(&None) { STARTUP_CHECK } else { due.saturating_duration_since(Instant::now()) };
         last.clone_from(&now);
         *found.interceptions.lock().unwrap_or_else(PoisonError::into_inner) = now;
         period

@@ -41,7 +41,7 @@ pub(in crate::app) fn engine_health(in_flight: &Arc<InFlight>, listener_states: 
         }
         let healthy = listeners.iter().all(|(_, (_, verdict))| verdict.state.is_healthy());
         let reported = |(at, (name, verdict)): &(usize, (&str, Verdict))| {
-            let error = listener_states.status(*at).and_then(|status| status.error);
+            let error = listener_states.status(*at).and_then(|status| status.error().cloned());
             reported(name, verdict, error.as_deref())
         };
         let listeners: Vec<Value> = listeners.iter().map(reported).collect();

@@ -2,9 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::thread;
 
-use tokometer_proxy::listen::{Address, ClientTls, Listener};
+use rustls::{ServerConnection, StreamOwned};
+use tokometer_proxy::listen::{Address, ClientTls, Listener, Probe, Reached};
 use tokometer_proxy::relay::{Relay, Settings, Unreached};
 
 use crate::listener::{listener_to, reserved};
@@ -12,6 +14,7 @@ use crate::rewrite::{Proxy, chat, usage};
 
 use super::peer;
 use super::rig::Rig;
+use super::sockets::Authority;
 use super::watcher::{Mood, Watcher};
 
 /// Sends a request, checks that the response is a 503, and returns the counted reason.
@@ -62,4 +65,37 @@ fn failed_connect_is_counted_by_its_reason() {
         let proxy = Proxy::with(Listener { rewrite, ..listener });
         assert_eq!(counted(proxy.address, &proxy.handles().relay), expected, "{upstream} in rewrite mode");
     }
+}
+
+#[test]
+fn check_of_a_tls_server_completes_the_handshake_or_names_the_fault() {
+    let authority = Authority::new();
+    let probe = |upstream: SocketAddr, name: &str| {
+        let tls =
+            ClientTls { ca: Some(authority.ca()), server_name: Some(name.to_owned()), identity: None, insecure: false };
+        Probe::new(&Listener { upstream_tls: Some(tls), ..listener_to(upstream) }).unwrap()
+    };
+    // What a server finds on a connection: a complete handshake and an orderly close, or an error.
+    let (server, address) = peer::listen();
+    let config = authority.server("server.test");
+    let found = thread::spawn(move || {
+        let results = (0..2).map(|_| {
+            let mut socket = peer::prepare(server.accept().unwrap().0);
+            let mut tls = ServerConnection::new(Arc::clone(&config)).unwrap();
+            tls.complete_io(&mut socket).and_then(|_| StreamOwned::new(tls, socket).read(&mut [0; 1])).ok()
+        });
+        results.collect::<Vec<_>>()
+    });
+    assert!(matches!(probe(address, "server.test").reach(), Reached::Accepts));
+    let Reached::Fails(error) = probe(address, "other.test").reach() else {
+        panic!("the certificate is for another name")
+    };
+    assert_eq!(Unreached::of(&error), Unreached::Tls, "{error}");
+    assert_eq!(found.join().unwrap(), [Some(0), None]);
+
+    let (plain, address) = peer::listen();
+    closes_each(plain);
+    let Reached::Fails(error) = probe(address, "server.test").reach() else { panic!("the server does not use TLS") };
+    assert_eq!(Unreached::of(&error), Unreached::Tls, "{error}");
+    assert!(matches!(probe(reserved(), "server.test").reach(), Reached::Refuses(_)));
 }

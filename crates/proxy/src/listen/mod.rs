@@ -29,7 +29,7 @@ mod upstream;
 pub use bind::{Bound, bind, reserve, without_address};
 pub use error::Error;
 pub use gate::Gate;
-pub use probe::{DirectClients, Interception, Reached, intercepts, reach};
+pub use probe::{DirectClients, Interception, Probe, Reached, intercepts};
 pub use service::{Worker, gated, serve};
 pub use settings::{Address, ClientTls, Listener, ServerTls};
 pub use tls::usable_tls;

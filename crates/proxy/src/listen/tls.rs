@@ -118,6 +118,14 @@ fn connector(settings: &ClientTls) -> Result<TlsConnector, Error> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
+/// TLS to the server for a connection without a request. Offers both protocols, because some servers reject a handshake
+/// that selects none.
+pub(crate) fn probe_config(settings: &ClientTls) -> Result<Arc<ClientConfig>, Error> {
+    let mut config = ClientConfig::clone(connector(settings)?.config());
+    config.alpn_protocols = [Protocol::Http1, Protocol::Http2].map(|protocol| protocol.alpn().to_vec()).into();
+    Ok(Arc::new(config))
+}
+
 /// The name to check the server's certificate against; `None` if it depends on the connection.
 pub(crate) fn server_name(upstream: &Address, settings: &ClientTls) -> Result<Option<ServerName<'static>>, Error> {
     let name = match (&settings.server_name, upstream) {

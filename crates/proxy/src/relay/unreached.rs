@@ -37,7 +37,7 @@ impl Unreached {
     }
 
     /// The reason for a connect error.
-    pub(crate) fn of(error: &io::Error) -> Unreached {
+    pub fn of(error: &io::Error) -> Unreached {
         if let Some(known) = error.get_ref().and_then(|inner| inner.downcast_ref::<Known>()) {
             return known.why;
         }
@@ -49,6 +49,27 @@ impl Unreached {
                 Unreached::Unreachable
             }
             _ => Unreached::Other,
+        }
+    }
+}
+
+impl Unreached {
+    /// What to check or change.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Unreached::Refused => {
+                "Start the server, or correct `upstream` if the server listens on another address or port."
+            }
+            Unreached::Timeout | Unreached::Unreachable => {
+                "Check that the server is running, correct the address in `upstream`, or allow the connection in \
+                 firewalls and network policies."
+            }
+            Unreached::NameResolution => "Correct the host name in `upstream`, or check the DNS server.",
+            Unreached::Tls => {
+                "Check whether the server uses TLS on this port, and correct `upstream_tls` (`ca`, `server_name`, \
+                 client certificate)."
+            }
+            Unreached::Other => "Correct `upstream`.",
         }
     }
 }

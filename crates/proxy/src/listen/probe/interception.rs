@@ -1,14 +1,13 @@
 //! Tests whether clients can bypass the proxy: connects to the server's known port and closes the connection without
-//! sending a byte.
+//! sending a request.
 
-use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
 
 use super::direct::DirectClients;
+use crate::listen::probe::reach::Probe;
 use crate::listen::settings::Address;
-
-/// Timeout of a connect. On the local machine, a connect completes within microseconds or never.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+use crate::relay::Unreached;
 
 /// An arbitrary loopback address to which no server binds explicitly. A server that accepts connections on it listens on
 /// all addresses.
@@ -30,13 +29,13 @@ pub struct Interception {
 /// respond.
 pub fn intercepts(
     listen: &Address,
-    upstream: &Address,
+    probe: &Probe,
     all: &[Address],
     open: &[Address],
     direct: &mut DirectClients,
 ) -> Option<Interception> {
     let unknown = |mode| Some(Interception { mode, result: "unknown" });
-    let (host, port) = match upstream {
+    let (host, port) = match probe.upstream() {
         Address::Unix(_) => return unknown("uds"),
         // Redirected clients come from outside the pod, which cannot be tested from inside.
         Address::OriginalDestination => return unknown("redirect"),
@@ -48,6 +47,10 @@ pub fn intercepts(
             Ok(ip) if ip.is_loopback() => ip,
             _ => return unknown("remote"),
         },
+    };
+    // A server whose TLS handshake fails listens too.
+    let accepts_connections = |ip: IpAddr, port: u16| {
+        probe.connect(SocketAddr::new(ip, port)).map_or_else(|error| Unreached::of(&error) == Unreached::Tls, |()| true)
     };
     if !accepts_connections(server, port) {
         return None;
@@ -77,10 +80,6 @@ fn specific(address: &Address) -> Option<(IpAddr, u16)> {
     (!ip.is_loopback() && !ip.is_unspecified()).then_some((ip, *port))
 }
 
-fn accepts_connections(ip: IpAddr, port: u16) -> bool {
-    TcpStream::connect_timeout(&SocketAddr::new(ip, port), CONNECT_TIMEOUT).is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, UdpSocket};
@@ -103,7 +102,8 @@ mod tests {
     fn untestable_upstream_is_unknown_and_a_stopped_server_is_none() {
         let listen = tcp(IpAddr::from([127, 0, 0, 1]), 1);
         let of = |upstream: &Address| {
-            intercepts(&listen, upstream, std::slice::from_ref(&listen), &[], &mut DirectClients::default())
+            let probe = Probe::plain(upstream.clone());
+            intercepts(&listen, &probe, std::slice::from_ref(&listen), &[], &mut DirectClients::default())
         };
         let unknown = |mode| Some(Interception { mode, result: "unknown" });
         assert_eq!(of(&Address::Unix("/no".into())), unknown("uds"));
@@ -123,9 +123,8 @@ mod tests {
             let port = server.local_addr().unwrap().port();
             let listen = tcp(IpAddr::from([127, 0, 0, 3]), if same { port } else { 1 });
             let all = std::slice::from_ref(&listen);
-            intercepts(&listen, &tcp(IpAddr::from([127, 0, 0, 1]), port), all, all, &mut DirectClients::default())
-                .unwrap()
-                .mode
+            let probe = Probe::plain(tcp(IpAddr::from([127, 0, 0, 1]), port));
+            intercepts(&listen, &probe, all, all, &mut DirectClients::default()).unwrap().mode
         };
         assert_eq!(of("127.0.0.1:0", true), "address_split");
         assert_eq!(of("0.0.0.0:0", true), "shadow_bind");
@@ -142,7 +141,8 @@ mod tests {
             let port = server.local_addr().unwrap().port();
             let all = [tcp(own, if at == 0 { port } else { at })];
             let open: &[Address] = if listens { &all } else { &[] };
-            intercepts(&all[0], &tcp(loopback, port), &all, open, &mut DirectClients::default()).unwrap()
+            let probe = Probe::plain(tcp(loopback, port));
+            intercepts(&all[0], &probe, &all, open, &mut DirectClients::default()).unwrap()
         };
         let of = |server: &str, at: u16| when(server, at, true);
         assert_eq!(of("0.0.0.0:0", 1), Interception { mode: "other_port", result: "open" });

@@ -7,4 +7,4 @@ mod reach;
 pub use direct::DirectClients;
 pub use interception::{Interception, intercepts};
 pub(crate) use reach::unix;
-pub use reach::{Reached, reach};
+pub use reach::{Probe, Reached};

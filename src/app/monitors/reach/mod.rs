@@ -1,34 +1,34 @@
 //! Checks whether each listener's server accepts connections. A listener is open only while its server accepts them.
 
+mod connects;
+mod watch;
+
 use std::io;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokometer_observe::closed_enum;
-use tokometer_proxy::listen::{self, Address, Gate, Listener, Reached, reach};
-use tokometer_proxy::relay::{Relay, Unreachable, Unreached};
+use tokometer_proxy::listen::{self, Address, Gate, Listener, Probe, Reached};
+use tokometer_proxy::relay::{Relay, Unreached};
 use tokometer_telemetry::live::Reach;
 
 use crate::app::monitors::thread::Monitor;
-
-/// Consecutive failed connects after which a server counts as unreachable, and consecutive refused connects after which
-/// its listener closes. One refused connect suffices if a client's connect was refused too: while the listener is open,
-/// tokometer accepts clients that the server would refuse.
-const FAILURES: u32 = 3;
-
-/// Interval between checks of a server that accepts connections.
-const CHECK: Duration = Duration::from_secs(2);
-
-/// Interval between checks after a failed connect: a server that has started must be reachable for its clients soon.
-const RETRY: Duration = Duration::from_millis(200);
-
-/// Like `RETRY`, for a server on another machine. Also the interval between attempts to open a listener.
-const SLOW_RETRY: Duration = Duration::from_secs(1);
+use watch::Watch;
 
 /// Maximum time that the start waits for the first checks of servers on this machine. Their listeners are then open
 /// when the program reports that it has started. A check takes microseconds unless the server is frozen.
 const FIRST_CHECKS: Duration = Duration::from_secs(1);
+
+/// Time for which checks must fail or have no result until a warning is logged, unless the server counts as unreachable
+/// earlier.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Interval between warnings while a server cannot be reached.
+const REMINDER: Duration = Duration::from_secs(60);
+
+/// Interval between calls that warn of checks without a result.
+const OVERDUE: Duration = Duration::from_secs(1);
 
 closed_enum! {
     /// Whether a listener accepts clients.
@@ -49,7 +49,7 @@ closed_enum! {
 pub(in crate::app) struct Status {
     pub(in crate::app) listening: Listening,
     /// Why the last connect failed; `None` if it succeeded.
-    pub(in crate::app) error: Option<Arc<str>>,
+    error: Option<(Unreached, Arc<str>)>,
     /// Whether the server accepts connections; `None` until enough connects have been attempted.
     accepts: Option<bool>,
     /// Time of the first of the latest consecutive failed connects.
@@ -66,9 +66,9 @@ impl Status {
         }
     }
 
-    /// Why the last connect failed, for the log.
-    fn reason(&self) -> &str {
-        self.error.as_deref().unwrap_or_default()
+    /// Why the last connect failed; `None` if it succeeded.
+    pub(in crate::app) fn error(&self) -> Option<&Arc<str>> {
+        self.error.as_ref().map(|(_, error)| error)
     }
 }
 
@@ -84,71 +84,43 @@ struct ListenerState {
     name: String,
     listen: Address,
     upstream: Address,
+    probe: Probe,
     gate: Gate,
+    began: Instant,
     status: Mutex<Status>,
-}
-
-/// The last connects to one server.
-#[derive(Debug, Default)]
-struct Connects {
-    /// Number of failed connects since the last successful one.
-    failures: u32,
-    /// Number of refused connects since the last one that succeeded or failed otherwise.
-    refusals: u32,
-    failed: Option<Instant>,
-    /// Why the last connect failed.
-    error: Option<Arc<str>>,
-    accepts: Option<bool>,
-}
-
-impl Connects {
-    fn note(&mut self, result: &Reached, at: Instant) {
-        match result {
-            Reached::Unknown => {}
-            Reached::Accepts => *self = Connects { accepts: Some(true), ..Connects::default() },
-            Reached::Refuses(error) | Reached::Fails(error) => {
-                let is_refused = matches!(result, Reached::Refuses(_));
-                self.failures = self.failures.saturating_add(1);
-                self.refusals = if is_refused { self.refusals.saturating_add(1) } else { 0 };
-                self.failed.get_or_insert(at);
-                self.error = Some(error.to_string().into());
-                if self.failures >= FAILURES {
-                    self.accepts = Some(false);
-                }
-            }
-        }
-    }
-
-    /// Makes the last refused connect sufficient to close the listener, because a client's connect was refused too.
-    fn confirm(&mut self) {
-        self.failures = self.failures.max(FAILURES);
-        self.refusals = FAILURES;
-        self.accepts = Some(false);
-    }
-
-    /// Whether the listener must be open; `None`: no change.
-    fn wanted(&self) -> Option<bool> {
-        match self.accepts {
-            Some(true) if self.failures == 0 => Some(true),
-            _ if self.refusals >= FAILURES => Some(false),
-            _ => None,
-        }
-    }
+    /// Time of the last warning that the server cannot be reached; `None` if it can be reached.
+    warned: Mutex<Option<Instant>>,
 }
 
 impl ListenerStates {
-    pub(in crate::app) fn new(listeners: &[Listener], addresses: &[Address], gates: Vec<Gate>) -> Arc<ListenerStates> {
+    /// # Errors
+    /// If the name in a server's certificate is not known.
+    pub(in crate::app) fn new(
+        listeners: &[Listener],
+        addresses: &[Address],
+        gates: Vec<Gate>,
+    ) -> Result<Arc<ListenerStates>, listen::Error> {
+        let began = Instant::now();
         let status = Status { listening: Listening::Waiting, error: None, accepts: None, failed: None };
         let state = |((listener, listen), gate): ((&Listener, &Address), Gate)| {
-            Arc::new(ListenerState {
+            Ok(Arc::new(ListenerState {
                 name: listener.name.clone(),
                 listen: listen.clone(),
                 upstream: listener.upstream.clone(),
+                probe: Probe::new(listener)?,
                 gate,
+                began,
                 status: Mutex::new(status.clone()),
-            })
+                warned: Mutex::default(),
+            }))
         };
-        Arc::new(ListenerStates { listener_states: listeners.iter().zip(addresses).zip(gates).map(state).collect() })
+        let listener_states = listeners.iter().zip(addresses).zip(gates).map(state).collect::<Result<_, _>>()?;
+        Ok(Arc::new(ListenerStates { listener_states }))
+    }
+
+    /// How to test each listener's server.
+    pub(in crate::app) fn probes(&self) -> Vec<Probe> {
+        self.listener_states.iter().map(|state| state.probe.clone()).collect()
     }
 
     /// State of each listener.
@@ -179,13 +151,13 @@ impl ListenerStates {
     /// # Errors
     /// If a thread cannot be started.
     pub(in crate::app) fn watch(&self, relay: &Arc<Relay>) -> io::Result<Vec<Monitor>> {
-        self.watch_with(relay, reach, FIRST_CHECKS)
+        self.watch_with(relay, Probe::reach, FIRST_CHECKS)
     }
 
     fn watch_with(
         &self,
         relay: &Arc<Relay>,
-        reach: impl Fn(&Address) -> Reached + Clone + Send + 'static,
+        reach: impl Fn(&Probe) -> Reached + Clone + Send + 'static,
         first_checks: Duration,
     ) -> io::Result<Vec<Monitor>> {
         let (checking, checked) = channel::<()>();
@@ -194,108 +166,23 @@ impl ListenerStates {
                 (Arc::clone(state), Arc::clone(relay), reach.clone(), Watch::default());
             let mut first = is_local(&state.upstream).then(|| checking.clone());
             Monitor::start(&format!("reach-{listener}"), Duration::ZERO, move || {
-                let delay = watch.run(&state, &relay, listener, &reach);
+                let delay = watch.run(Instant::now(), &state, &relay, listener, || reach(&state.probe));
                 drop(first.take());
                 delay
             })
         };
-        let monitors = self.listener_states.iter().enumerate().map(watch).collect::<io::Result<Vec<_>>>()?;
+        let mut monitors = self.listener_states.iter().enumerate().map(watch).collect::<io::Result<Vec<_>>>()?;
         let triggers: Vec<_> = monitors.iter().map(Monitor::trigger).collect();
+        let states = self.listener_states.clone();
+        monitors.push(Monitor::start("reach", OVERDUE, move || {
+            states.iter().for_each(|state| state.warn_if_down(Instant::now()));
+            OVERDUE
+        })?);
         relay.on_refused(move |listener| triggers.get(listener).into_iter().for_each(|trigger| trigger()));
         drop(checking);
         // Nothing is sent: this ends when every sender is dropped.
         checked.recv_timeout(first_checks).ok();
         Ok(monitors)
-    }
-}
-
-/// The checks of one server.
-#[derive(Debug, Default)]
-struct Watch {
-    connects: Connects,
-    /// Number of client connections that the server had accepted at the last check.
-    connected: u64,
-    /// Number of client connections that the server had refused at the last check.
-    refused: u64,
-    /// Time of the next check; `None` before the first.
-    due: Option<Instant>,
-}
-
-impl Watch {
-    /// True if the server has refused clients since the last check and does not count as unreachable yet.
-    fn is_refused(&self, relay: &Relay, listener: usize) -> bool {
-        self.connects.accepts != Some(false)
-            && relay.stats_of(listener).unreached(Unreached::Refused).get() != self.refused
-    }
-
-    /// Checks the server if a check is due or a client was refused; returns the time until the next check.
-    fn run(
-        &mut self,
-        state: &ListenerState,
-        relay: &Relay,
-        listener: usize,
-        reach: impl Fn(&Address) -> Reached,
-    ) -> Duration {
-        let now = Instant::now();
-        match self.due {
-            Some(due) if due > now && !self.is_refused(relay, listener) => due - now,
-            due => {
-                let delay = self.check(state, relay, listener, reach);
-                self.due = Some(Instant::now() + delay);
-                let status = state.status();
-                if due.is_none() && self.connects.failures > 0 && status.listening == Listening::Waiting {
-                    let (listener, upstream, error) = (&state.name, &state.upstream, status.reason());
-                    tracing::info!(%listener, %upstream, error, "The server does not accept connections yet: the listener opens when it does.");
-                }
-                delay
-            }
-        }
-    }
-
-    /// Checks the server, opens or closes the listener, and returns the time until the next check.
-    fn check(
-        &mut self,
-        state: &ListenerState,
-        relay: &Relay,
-        listener: usize,
-        reach: impl Fn(&Address) -> Reached,
-    ) -> Duration {
-        let always =
-            relay.settings().unreachable != Unreachable::Refuse || state.upstream == Address::OriginalDestination;
-        let opened = always.then(|| state.open());
-        if let Some(listening) = opened {
-            // Published first, because the check may take long.
-            state.set(Status { listening, ..state.status() });
-        }
-        let stats = relay.stats_of(listener);
-        let (connected, refused) = (stats.connected.get(), stats.unreached(Unreached::Refused).get());
-        let is_refused = std::mem::replace(&mut self.refused, refused) != refused;
-        let is_proven = std::mem::replace(&mut self.connected, connected) != connected && !is_refused;
-        let result = if is_proven { Reached::Accepts } else { reach(&state.upstream) };
-        self.connects.note(&result, Instant::now());
-        if is_refused && matches!(result, Reached::Refuses(_)) {
-            self.connects.confirm();
-        }
-        let wanted = if always { Some(true) } else { self.connects.wanted() };
-        let listening = match (opened, wanted) {
-            (Some(listening), _) => listening,
-            (None, Some(true)) => state.open(),
-            (None, Some(false)) => {
-                state.gate.close();
-                Listening::Waiting
-            }
-            (None, None) => state.status().listening,
-        };
-        let Connects { accepts, failed, failures, ref error, .. } = self.connects;
-        state.set(Status { listening, error: error.clone(), accepts, failed });
-        match (listening, failures) {
-            (Listening::InUse | Listening::Unusable, _) => SLOW_RETRY,
-            // The listener did not open: its old sockets are still being closed, or a drain has begun.
-            (Listening::Waiting, 0) if wanted == Some(true) => RETRY,
-            (_, 0) => CHECK,
-            _ if is_local(&state.upstream) => RETRY,
-            _ => SLOW_RETRY,
-        }
     }
 }
 
@@ -337,30 +224,52 @@ impl ListenerState {
     }
 
     /// Publishes the state, and logs a change.
-    fn set(&self, status: Status) {
+    fn set(&self, status: Status, now: Instant) {
         let mut own = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *own, status.clone());
         drop(own);
-        let (listener, upstream, error) = (&self.name, &self.upstream, status.reason());
+        let (listener, upstream) = (&self.name, &self.upstream);
         match (before.listening, status.listening) {
-            (Listening::Open, Listening::Waiting) => {
-                tracing::warn!(%listener, %upstream, error, "The server refuses connections: the listener is closed until the server accepts them again. Open connections continue.");
-            }
             (Listening::Waiting | Listening::InUse | Listening::Unusable, Listening::Open) => {
                 let why = if status.accepts == Some(true) { "The server accepts connections: the" } else { "The" };
                 tracing::info!(%listener, %upstream, "{why} listener is open.");
             }
-            (Listening::Open, Listening::Open) => match (before.accepts, status.accepts) {
-                (None | Some(true), Some(false)) => {
-                    tracing::warn!(%listener, %upstream, error, "The server cannot be reached. The listener stays open.");
-                }
-                (Some(false), Some(true)) => {
-                    tracing::info!(%listener, %upstream, "The server accepts connections again.");
-                }
-                _ => {}
-            },
+            (Listening::Open, Listening::Open) if (before.accepts, status.accepts) == (Some(false), Some(true)) => {
+                tracing::info!(%listener, %upstream, "The server accepts connections again.");
+            }
             _ => {}
         }
+        self.warn_if_down(now);
+    }
+
+    /// Warns that the server cannot be reached, once a minute while it lasts.
+    fn warn_if_down(&self, now: Instant) {
+        let status = self.status();
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_unchecked = status.accepts.is_none() && self.upstream != Address::OriginalDestination;
+        let Some(since) = status.failed.or(is_unchecked.then_some(self.began)) else {
+            *warned = None;
+            return;
+        };
+        let is_due = match *warned {
+            Some(last) => now >= last + REMINDER,
+            None => status.accepts == Some(false) || now >= since + PATIENCE,
+        };
+        if !is_due {
+            return;
+        }
+        *warned = Some(now);
+        drop(warned);
+        let (listener, upstream) = (&self.name, &self.upstream);
+        let (why, error) = match &status.error {
+            Some((why, error)) => (*why, &**error),
+            None => (Unreached::NameResolution, "the first check has no result yet"),
+        };
+        let consequence = match status.listening {
+            Listening::Waiting => "the listener is closed until it can be; open connections continue",
+            _ => "clients get errors",
+        };
+        tracing::warn!(%listener, %upstream, error, "The server cannot be reached: {consequence}. {}", why.advice());
     }
 
     fn why_closed(&self) -> Option<String> {
@@ -369,7 +278,7 @@ impl ListenerState {
         let why = match status.listening {
             Listening::Open => return None,
             Listening::Waiting => {
-                let error = status.error.map(|error| format!("; last error: {error}")).unwrap_or_default();
+                let error = status.error().map(|error| format!("; last error: {error}")).unwrap_or_default();
                 format!("not listening until the server at {upstream} accepts connections{error}")
             }
             Listening::InUse => {
@@ -383,16 +292,19 @@ impl ListenerState {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::net::SocketAddr;
     use std::sync::mpsc::sync_channel;
 
     use tokometer_observe::input::{Connection, Observe, Observer};
-    use tokometer_proxy::relay::{Drain, Settings};
+    use tokometer_proxy::relay::{Drain, Settings, Unreachable};
 
     use super::*;
 
     /// Long enough for every event that a test expects.
     const WAIT: Duration = Duration::from_secs(60);
+
+    const NEVER: [u64; 0] = [];
 
     struct Unobserved;
 
@@ -417,7 +329,7 @@ mod tests {
         let addresses: Vec<Address> = bound.iter().map(|bound| bound.address.clone()).collect();
         let relay = Relay::new(settings, listeners.len(), Arc::new(Unobserved), Drain::new());
         let (_workers, gates) = listen::gated(bound, &relay, 1).unwrap();
-        (ListenerStates::new(&listeners, &addresses, gates), relay)
+        (ListenerStates::new(&listeners, &addresses, gates).unwrap(), relay)
     }
 
     fn host(address: &Address) -> &str {
@@ -434,8 +346,8 @@ mod tests {
         let (checking, checks) = channel();
         let resolver = Arc::new(Mutex::new(()));
         let (resolves, unresolved) = (Arc::clone(&resolver), resolver.lock().unwrap());
-        let check = move |upstream: &Address| {
-            if host(upstream) != "127.0.0.1" {
+        let check = move |probe: &Probe| {
+            if host(probe.upstream()) != "127.0.0.1" {
                 checking.send(()).unwrap();
                 drop(resolves.lock());
             }
@@ -454,7 +366,7 @@ mod tests {
     fn start_does_not_wait_long_for_a_frozen_local_server() {
         let (listener_states, relay) = listener_states(&["127.0.0.1"], Settings::default());
         let (frozen, until) = sync_channel::<()>(0);
-        let check = move |_: &Address| {
+        let check = move |_: &Probe| {
             frozen.send(()).ok();
             fails()
         };
@@ -469,7 +381,7 @@ mod tests {
         let _monitors = listener_states.watch_with(&relay, |_| fails(), WAIT).unwrap();
         let closed = listener_states.closed();
         assert!(closed[0].ends_with("accepts connections; last error: the name has no address"), "{closed:?}");
-        assert_eq!(listener_states.statuses()[0].error.as_deref(), Some("the name has no address"));
+        assert_eq!(listener_states.statuses()[0].error().map(|error| &**error), Some("the name has no address"));
     }
 
     #[test]
@@ -478,7 +390,7 @@ mod tests {
         let (listener_states, relay) = listener_states(&["a.example"], settings);
         let (checking, checks) = sync_channel(0);
         let opened = Arc::clone(&listener_states);
-        let check = move |_: &Address| {
+        let check = move |_: &Probe| {
             checking.send(opened.statuses()[0].listening).ok();
             fails()
         };
@@ -486,77 +398,65 @@ mod tests {
         assert_eq!(checks.recv_timeout(WAIT), Ok(Listening::Open));
     }
 
-    fn accepts() -> Reached {
-        Reached::Accepts
-    }
-
-    fn refuses() -> Reached {
-        Reached::Refuses(io::ErrorKind::ConnectionRefused.into())
-    }
-
     fn fails() -> Reached {
         Reached::Fails(io::Error::other("the name has no address"))
     }
 
-    fn unknown() -> Reached {
-        Reached::Unknown
-    }
-
-    /// Whether the listener, closed at first, is open after each result; and whether the server accepts connections.
-    fn after(results: &[fn() -> Reached]) -> (Vec<bool>, Option<bool>) {
-        let (mut connects, mut open) = (Connects::default(), false);
-        let begin = Instant::now();
-        let states = results.iter().enumerate().map(|(n, result)| {
-            connects.note(&result(), begin + RETRY * n as u32);
-            open = connects.wanted().unwrap_or(open);
-            open
-        });
-        (states.collect(), connects.accepts)
-    }
-
-    #[test]
-    fn listener_opens_when_the_server_accepts() {
-        assert_eq!(after(&[refuses, refuses]), (vec![false, false], None));
-        assert_eq!(after(&[refuses, refuses, refuses, accepts]), (vec![false, false, false, true], Some(true)));
-        assert_eq!(after(&[unknown, fails, accepts]), (vec![false, false, true], Some(true)));
+    /// Runs the checks of one server from second to second, and returns the seconds at which it was connected to.
+    /// `traffic` is called before each second.
+    fn connects(relay: &Relay, states: &ListenerStates, seconds: u64, traffic: impl Fn(u64)) -> Vec<u64> {
+        let (mut watch, begin, probed) = (Watch::default(), Instant::now(), RefCell::new(Vec::new()));
+        for second in 0..seconds {
+            traffic(second);
+            let reach = || {
+                probed.borrow_mut().push(second);
+                Reached::Accepts
+            };
+            watch.run(begin + Duration::from_secs(second), &states.listener_states[0], relay, 0, reach);
+        }
+        probed.into_inner()
     }
 
     #[test]
-    fn listener_closes_only_after_three_refused_connects_in_a_row() {
-        assert_eq!(after(&[accepts, refuses, refuses, accepts, refuses]).0, [true; 5]);
-        assert_eq!(after(&[accepts, refuses, unknown, refuses, refuses]).0, [true, true, true, true, false]);
-        // Other failures do not close the listener: a frozen server with a full backlog still holds its port.
-        assert_eq!(after(&[accepts, fails, fails, fails, fails]), (vec![true; 5], Some(false)));
-        assert_eq!(after(&[accepts, refuses, refuses, fails, refuses]), (vec![true; 5], Some(false)));
+    fn idle_server_is_connected_to_every_15_seconds_and_a_busy_one_never() {
+        for unreachable in [Unreachable::Refuse, Unreachable::Http503] {
+            let settings = Settings { unreachable, ..Settings::default() };
+            let (states, relay) = listener_states(&["127.0.0.1"], settings.clone());
+            assert_eq!(connects(&relay, &states, 61, |_| {}), [0, 15, 30, 45, 60], "{unreachable:?}");
+            let busy = |_| relay.stats_of(0).connected.add(1);
+            assert_eq!(connects(&relay, &states, 61, busy), NEVER, "{unreachable:?}");
+            // The client that is refused triggers a check at once.
+            let (states, relay) = listener_states(&["127.0.0.1"], settings);
+            let refused = |second| relay.stats_of(0).unreached(Unreached::Refused).add(u64::from(second == 20));
+            assert_eq!(connects(&relay, &states, 30, refused), [0, 15, 20], "{unreachable:?}");
+        }
     }
 
     #[test]
-    fn listener_closes_at_once_if_a_client_was_refused_too() {
-        let (mut connects, begin) = (Connects::default(), Instant::now());
-        connects.note(&accepts(), begin);
-        connects.note(&refuses(), begin);
-        assert_eq!(connects.wanted(), None);
-        connects.confirm();
-        assert_eq!((connects.wanted(), connects.accepts, connects.failed), (Some(false), Some(false), Some(begin)));
-        connects.note(&accepts(), begin);
-        assert_eq!(connects.wanted(), Some(true));
+    fn server_behind_a_listener_that_cannot_open_is_not_connected_to_more_often() {
+        let (states, relay) = listener_states(&["127.0.0.1"], Settings::default());
+        relay.drain().begin();
+        assert_eq!(connects(&relay, &states, 61, |_| {}), NEVER);
+        assert_eq!(states.statuses()[0].listening, Listening::Waiting);
     }
 
     #[test]
-    fn unreachable_time_begins_with_the_first_failed_connect() {
-        let (mut connects, begin) = (Connects::default(), Instant::now());
-        let reach = |connects: &Connects, at: Duration| {
-            let Connects { accepts, failed, .. } = *connects;
-            Status { listening: Listening::Waiting, error: None, accepts, failed }.reach(begin + at)
+    fn unreachable_server_is_warned_of_soon_and_then_every_minute() {
+        let (states, _relay) = listener_states(&["127.0.0.1"], Settings::default());
+        let state = &states.listener_states[0];
+        let warned = |second: u64| {
+            let now = state.began + Duration::from_secs(second);
+            state.warn_if_down(now);
+            *state.warned.lock().unwrap() == Some(now)
         };
-        assert_eq!(reach(&connects, RETRY), Reach::Unknown);
-        connects.note(&accepts(), begin);
-        connects.note(&refuses(), begin + CHECK);
-        connects.note(&refuses(), begin + CHECK + RETRY);
-        assert_eq!(reach(&connects, CHECK + RETRY), Reach::Accepts, "one refusal may be a restart");
-        connects.note(&refuses(), begin + CHECK + 2 * RETRY);
-        assert_eq!(reach(&connects, CHECK + 2 * RETRY), Reach::Fails(2 * RETRY));
-        connects.note(&accepts(), begin + 2 * CHECK);
-        assert_eq!(reach(&connects, 2 * CHECK), Reach::Accepts);
+        // The first check has no result.
+        assert_eq!((0..130).filter(|second| warned(*second)).collect::<Vec<_>>(), [2, 62, 122]);
+        let status = Status { accepts: Some(true), ..state.status() };
+        state.set(status.clone(), state.began + Duration::from_secs(130));
+        assert_eq!((130..300).filter(|second| warned(*second)).count(), 0);
+        let failed = Some(state.began + Duration::from_secs(300));
+        let error = Some((Unreached::Refused, "Connection refused".into()));
+        state.set(Status { error, failed, ..status }, state.began + Duration::from_secs(300));
+        assert_eq!((300..400).filter(|second| warned(*second)).collect::<Vec<_>>(), [302, 362]);
     }
 }
