@@ -77,18 +77,29 @@ impl FinishReason {
         matches!(self, FinishReason::Load | FinishReason::Unload)
     }
 
-    /// Maps a finish reason as sent by a server.
-    pub fn from_wire(word: &[u8]) -> FinishReason {
-        match word {
-            b"stop" | b"eos_token" => FinishReason::Stop,
-            b"length" | b"max_tokens" => FinishReason::Length,
+    /// Maps a finish reason as sent by a server, in any case. `None` if the choice has not finished.
+    pub fn from_wire(word: &[u8]) -> Option<FinishReason> {
+        let mut lower = [0; 56];
+        let lower = lower.get_mut(..word.len()).map(|lower| {
+            lower.copy_from_slice(word);
+            lower.make_ascii_lowercase();
+            &*lower
+        });
+        Some(match lower.unwrap_or_default() {
+            // Not finished: DashScope's "null", llama.cpp's `stop_type`, watsonx.
+            b"" if word.is_empty() => return None,
+            b"null" | b"none" | b"not_finished" => return None,
+            b"stop" | b"eos_token" | b"end_id" | b"stop_words" | b"stop_token" => FinishReason::Stop,
+            b"length" | b"max_tokens" | b"model_length" => FinishReason::Length,
             b"tool_calls" => FinishReason::ToolCalls,
             b"function_call" => FinishReason::FunctionCall,
-            b"content_filter" => FinishReason::ContentFilter,
-            b"abort" => FinishReason::Abort,
+            // Zhipu: `sensitive`; Gemini: `safety`; Bedrock: `guardrail_intervened`.
+            b"content_filter" | b"sensitive" | b"safety" | b"guardrail_intervened" => FinishReason::ContentFilter,
+            b"abort" | b"aborted" => FinishReason::Abort,
             b"cancelled" | b"canceled" => FinishReason::Canceled,
             b"repetition" => FinishReason::Repetition,
-            b"error" => FinishReason::Error,
+            // DeepSeek: `insufficient_system_resource`; Zhipu: `network_error`; TensorRT-LLM and Cohere: `timeout`.
+            b"error" | b"timeout" | b"insufficient_system_resource" | b"network_error" => FinishReason::Error,
             // Anthropic Messages.
             b"end_turn" | b"stop_sequence" => FinishReason::Stop,
             b"model_context_window_exceeded" => FinishReason::Length,
@@ -100,10 +111,8 @@ impl FinishReason {
             b"failed" => FinishReason::Error,
             b"turn_detected" | b"client_cancelled" => FinishReason::Canceled,
             // Cohere chat.
-            b"COMPLETE" | b"STOP_SEQUENCE" => FinishReason::Stop,
-            b"MAX_TOKENS" => FinishReason::Length,
-            b"TOOL_CALL" => FinishReason::ToolCalls,
-            b"ERROR" | b"TIMEOUT" => FinishReason::Error,
+            b"complete" => FinishReason::Stop,
+            b"tool_call" => FinishReason::ToolCalls,
             // llama.cpp `stop_type`.
             b"eos" | b"word" => FinishReason::Stop,
             b"limit" => FinishReason::Length,
@@ -111,7 +120,7 @@ impl FinishReason {
             b"load" => FinishReason::Load,
             b"unload" => FinishReason::Unload,
             _ => FinishReason::Other,
-        }
+        })
     }
 }
 

@@ -18,7 +18,7 @@ mod text;
 pub use engine::{Engine, EngineFacts, EngineHabits, HeadMarks};
 pub use event::{Channels, Counter, EngineTiming, FinishReason, Finishes, StreamEvent, Usage};
 pub use framing::Framing;
-pub use request::{OutputLimit, RequestDecoder, RequestFacts};
+pub use request::{Aborted, OutputLimit, RequestDecoder, RequestFacts};
 pub use response::{ResponseDecoder, ResponseInfo};
 pub use route::{Route, Work};
 pub use text::{ResponseText, TextLimits, TextLost, TextMemory};

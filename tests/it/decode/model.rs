@@ -13,7 +13,13 @@ pub(crate) fn events(route: Route, framing: Framing, body: &[u8]) -> Vec<StreamE
     let text = String::from_utf8_lossy(body);
     let datas = match framing {
         Framing::Grpc | Framing::Text => unreachable!("this framing has no JSON"),
-        Framing::Json => vec![text.into_owned()],
+        Framing::Json => match text.split_once('\n') {
+            // A sequence of texts, one per line.
+            Some((first, rest)) if rest.trim_start().starts_with('{') && is_whole(first) => {
+                text.split('\n').map(str::to_owned).collect()
+            }
+            _ => vec![text.into_owned()],
+        },
         Framing::Ndjson | Framing::Messages => text.split('\n').map(str::to_owned).collect(),
         Framing::Sse => datas(body),
     };
@@ -22,7 +28,13 @@ pub(crate) fn events(route: Route, framing: Framing, body: &[u8]) -> Vec<StreamE
     datas.filter_map(|data| event(route, framing, data, &mut transcribes)).collect()
 }
 
-/// The data of each event, following the standard literally.
+fn is_whole(text: &str) -> bool {
+    let value = serde_json::from_str::<Value>(text);
+    value.is_ok_and(|value| value.is_object() || value.is_array() || value.is_string())
+}
+
+/// The data of each event, following the standard literally, except that a line after a complete text begins the next
+/// event.
 fn datas(body: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(body).into_owned();
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text).replace("\r\n", "\n").replace('\r', "\n");
@@ -36,6 +48,9 @@ fn datas(body: &[u8]) -> Vec<String> {
         let (field, value) = line.split_once(':').unwrap_or((line, ""));
         if field == "data" {
             let value = value.strip_prefix(' ').unwrap_or(value);
+            if data.as_ref().is_some_and(|data| is_whole(data)) {
+                datas.extend(data.take());
+            }
             match &mut data {
                 Some(data) => {
                     data.push('\n');
@@ -51,7 +66,7 @@ fn datas(body: &[u8]) -> Vec<String> {
 
 /// The event in `data`; `None` for keep-alives. `transcribes` stores whether the session is a transcription session.
 fn event(route: Route, framing: Framing, data: &str, transcribes: &mut bool) -> Option<StreamEvent> {
-    if framing == Framing::Sse && data.starts_with("[DONE]") {
+    if framing == Framing::Sse && data.to_ascii_uppercase().starts_with("[DONE]") {
         return Some(StreamEvent { done: true, ..StreamEvent::default() });
     }
     match serde_json::from_str::<Value>(data) {
@@ -71,29 +86,33 @@ fn of_value(route: Route, framing: Framing, value: &Value, transcribes: bool) ->
     }
     let mut event = StreamEvent::default();
     let mut has_delta = false;
+    // `message` repeats the text so far if there is a `delta`.
+    let mut whole = StreamEvent::default();
     let is_transcript = matches!(route, Route::AudioTranscription | Route::AudioTranslation);
     let has_choices = !named::is_named(route) || is_transcript && framing != Framing::Json;
     for choice in value["choices"].as_array().into_iter().flatten().filter(|choice| has_choices && choice.is_object()) {
         event.choices += 1;
-        event.choice = choice["index"].as_u64().and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
+        event.choice = integer(&choice["index"]).and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
         match route {
             Route::Completions | Route::VllmGenerate => {
-                has_delta |= choice["text"].is_string();
-                mark_text(&mut event, &choice["text"], Channels::CONTENT);
+                has_delta |= choice["text"].is_string() || choice["text"].is_array() || choice["text"].is_object();
+                mark(&mut event, &choice["text"], Channels::CONTENT);
             }
             _ => {
                 has_delta |= choice["delta"].is_object();
                 message(&mut event, &choice["delta"]);
-                message(&mut event, &choice["message"]);
+                message(&mut whole, &choice["message"]);
             }
         }
-        if let Some(word) = choice["finish_reason"].as_str().filter(|word| !word.is_empty()) {
-            event.finishes.push(FinishReason::from_wire(word.as_bytes()));
-        }
+        finish(&mut event, &choice["finish_reason"]);
         let token_ids = choice["token_ids"].as_array();
         add(&mut event.token_ids, token_ids);
         add(&mut event.logprobs, choice["logprobs"]["content"].as_array());
         add(&mut event.logprobs, choice["logprobs"]["tokens"].as_array());
+    }
+    event.role |= whole.role;
+    if !has_delta {
+        event.channels.insert(whole.channels);
     }
     if route == Route::Chat {
         native::predictions(value).for_each(|text| mark(&mut event, text, Channels::CONTENT));
@@ -117,10 +136,19 @@ fn of_value(route: Route, framing: Framing, value: &Value, transcribes: bool) ->
     let of_dynamo = &value["nvext"]["timing"];
     if is_openai && of_dynamo.is_object() {
         let timing = event.timing.get_or_insert_default();
-        timing.queue_ms = of_dynamo["prefill_wait_time_ms"].as_f64().filter(|ms| *ms >= 0.0).or(timing.queue_ms);
-        timing.prefill_ms = of_dynamo["prefill_time_ms"].as_f64().filter(|ms| *ms >= 0.0).or(timing.prefill_ms);
+        timing.queue_ms = float(&of_dynamo["prefill_wait_time_ms"]).or(timing.queue_ms);
+        timing.prefill_ms = float(&of_dynamo["prefill_time_ms"]).or(timing.prefill_ms);
     }
     event
+}
+
+/// A reason, or an object with the reason as its type. `cancelled` means that the engine gave up.
+fn finish(event: &mut StreamEvent, reason: &Value) {
+    let word = reason.as_str().or(reason["type"].as_str()).unwrap_or_default();
+    match FinishReason::from_wire(word.as_bytes()) {
+        Some(FinishReason::Canceled) => event.finishes.push(FinishReason::Abort),
+        reason => reason.into_iter().for_each(|reason| event.finishes.push(reason)),
+    }
 }
 
 fn message(event: &mut StreamEvent, message: &Value) {
@@ -131,13 +159,18 @@ fn message(event: &mut StreamEvent, message: &Value) {
     mark(event, &message["refusal"], Channels::REFUSAL);
     mark(event, &message["audio"]["data"], Channels::AUDIO);
     mark(event, &message["audio"]["transcript"], Channels::AUDIO);
-    for part in message["reasoning_details"].as_array().into_iter().flatten() {
+    mark(event, &message["thinking"], Channels::REASONING);
+    let details = message["reasoning_details"]
+        .as_array()
+        .map_or(std::slice::from_ref(&message["reasoning_details"]), Vec::as_slice);
+    for part in details.iter().filter(|part| part.is_object() || message["reasoning_details"].is_array()) {
         mark_part(event, part, Channels::REASONING);
     }
     // TGI 2.4 sends one call instead of a list.
     let calls = message["tool_calls"].as_array().map_or(std::slice::from_ref(&message["tool_calls"]), Vec::as_slice);
     let calls = calls.iter();
-    let functions = calls.flat_map(|call| [&call["function"], &call["custom"]]).chain([&message["function_call"]]);
+    let functions =
+        calls.flat_map(|call| [call, &call["function"], &call["custom"]]).chain([&message["function_call"]]);
     for function in functions {
         for key in ["name", "arguments", "input"] {
             mark(event, &function[key], Channels::TOOL);
@@ -152,6 +185,8 @@ fn mark(event: &mut StreamEvent, text: &Value, channel: Channels) {
         Value::Array(parts) if matches!(channel, Channels::CONTENT | Channels::REASONING) => {
             parts.iter().for_each(|part| mark_part(event, part, channel));
         }
+        Value::Object(_) if channel == Channels::TOOL => event.channels.insert(channel),
+        Value::Object(_) => mark_part(event, text, channel),
         _ => {}
     }
 }
@@ -163,12 +198,15 @@ fn mark_part(event: &mut StreamEvent, part: &Value, channel: Channels) {
         Value::Object(part) => {
             let text = |key: &str| part.get(key).unwrap_or(&Value::Null);
             if channel == Channels::CONTENT {
-                mark_text(event, text("text"), channel);
+                mark_part(event, text("text"), channel);
+                mark_part(event, text("content"), channel);
                 mark(event, text("thinking"), Channels::REASONING);
                 mark(event, text("reasoning"), Channels::REASONING);
                 mark_text(event, text("refusal"), Channels::REFUSAL);
             } else if channel == Channels::REASONING {
-                ["text", "summary", "thinking"].into_iter().for_each(|key| mark_text(event, text(key), channel));
+                ["text", "content", "summary", "thinking"]
+                    .into_iter()
+                    .for_each(|key| mark_part(event, text(key), channel));
             }
         }
         _ => {}
@@ -179,6 +217,24 @@ fn mark_text(event: &mut StreamEvent, text: &Value, channel: Channels) {
     if text.is_string() {
         mark(event, text, channel);
     }
+}
+
+/// A count: an integer, a whole floating-point number, or a string with either.
+fn integer(value: &Value) -> Option<u64> {
+    let whole = |value: f64| (value.fract() == 0.0 && (0.0..1e15).contains(&value)).then_some(value as u64);
+    match value {
+        Value::String(text) => text.parse().ok().or_else(|| whole(text.parse().ok()?)),
+        _ => value.as_u64().or_else(|| whole(value.as_f64()?)),
+    }
+}
+
+/// A duration: a number, or a string with a number.
+fn float(value: &Value) -> Option<f64> {
+    let number = match value {
+        Value::String(text) => text.parse().ok(),
+        _ => value.as_f64(),
+    };
+    number.filter(|number| number.is_finite() && *number >= 0.0)
 }
 
 /// True for an error that is not empty.
@@ -194,22 +250,19 @@ fn add(sum: &mut Option<u32>, list: Option<&Vec<Value>>) {
 
 fn usage(usage: &Value, total: bool) -> Usage {
     Usage {
-        input: usage["prompt_tokens"].as_u64().or(usage["input_tokens"].as_u64()),
-        output: usage["completion_tokens"].as_u64().or(usage["output_tokens"].as_u64()),
-        cached: usage["prompt_tokens_details"]["cached_tokens"]
-            .as_u64()
-            .or(usage["cached_tokens"].as_u64())
-            .or(usage["prompt_cache_hit_tokens"].as_u64()),
-        cache_creation: usage["prompt_tokens_details"]["cache_write_tokens"]
-            .as_u64()
-            .or(usage["prompt_tokens_details"]["created_cache_tokens"].as_u64()),
-        reasoning: usage["completion_tokens_details"]["reasoning_tokens"]
-            .as_u64()
-            .or(usage["completion_tokens_details"]["thinking_tokens"].as_u64())
-            .or(usage["reasoning_tokens"].as_u64()),
+        input: integer(&usage["prompt_tokens"]).or(integer(&usage["input_tokens"])),
+        output: integer(&usage["completion_tokens"]).or(integer(&usage["output_tokens"])),
+        cached: integer(&usage["prompt_tokens_details"]["cached_tokens"])
+            .or(integer(&usage["cached_tokens"]))
+            .or(integer(&usage["prompt_cache_hit_tokens"])),
+        cache_creation: integer(&usage["prompt_tokens_details"]["cache_write_tokens"])
+            .or(integer(&usage["prompt_tokens_details"]["created_cache_tokens"])),
+        reasoning: integer(&usage["completion_tokens_details"]["reasoning_tokens"])
+            .or(integer(&usage["completion_tokens_details"]["thinking_tokens"]))
+            .or(integer(&usage["reasoning_tokens"])),
         input_audio: modality(usage, "audio"),
         input_image: modality(usage, "image"),
-        output_audio: usage["completion_tokens_details"]["audio_tokens"].as_u64(),
+        output_audio: integer(&usage["completion_tokens_details"]["audio_tokens"]),
         total,
         early: false,
         cached_apart: false,
@@ -219,27 +272,23 @@ fn usage(usage: &Value, total: bool) -> Usage {
 /// OpenAI's `audio_tokens`, vLLM's `multimodal_tokens.audio`.
 fn modality(usage: &Value, name: &str) -> Option<u64> {
     let details = &usage["prompt_tokens_details"];
-    details[format!("{name}_tokens")].as_u64().or(details["multimodal_tokens"][name].as_u64())
+    integer(&details[format!("{name}_tokens")]).or(integer(&details["multimodal_tokens"][name]))
 }
 
 fn timing(metrics: &Value, timings: &Value) -> Option<EngineTiming> {
     (metrics.is_object() || timings.is_object()).then(|| EngineTiming {
-        queue_ms: metrics["queue_time_ms"].as_f64().filter(|ms| *ms >= 0.0),
-        prefill_ms: metrics["time_to_first_token_ms"].as_f64().filter(|ms| *ms >= 0.0),
-        decode_ms: metrics["generation_time_ms"]
-            .as_f64()
-            .filter(|ms| *ms >= 0.0)
-            .or(timings["predicted_ms"].as_f64().filter(|ms| *ms >= 0.0)),
-        prompt_ms: timings["prompt_ms"].as_f64().filter(|ms| *ms >= 0.0),
+        queue_ms: float(&metrics["queue_time_ms"]),
+        prefill_ms: float(&metrics["time_to_first_token_ms"]),
+        decode_ms: float(&metrics["generation_time_ms"]).or(float(&timings["predicted_ms"])),
+        prompt_ms: float(&timings["prompt_ms"]),
         load_ms: None,
         total_ms: None,
-        cached_tokens: timings["cache_n"].as_u64(),
-        prompt_tokens: timings["prompt_n"].as_u64(),
-        predicted_tokens: timings["predicted_n"].as_u64(),
-        draft_tokens: metrics["speculative_decoding"]["num_draft_tokens"].as_u64().or(timings["draft_n"].as_u64()),
-        accepted_tokens: metrics["speculative_decoding"]["num_accepted_draft_tokens"]
-            .as_u64()
-            .or(timings["draft_n_accepted"].as_u64()),
+        cached_tokens: integer(&timings["cache_n"]),
+        prompt_tokens: integer(&timings["prompt_n"]),
+        predicted_tokens: integer(&timings["predicted_n"]),
+        draft_tokens: integer(&metrics["speculative_decoding"]["num_draft_tokens"]).or(integer(&timings["draft_n"])),
+        accepted_tokens: integer(&metrics["speculative_decoding"]["num_accepted_draft_tokens"])
+            .or(integer(&timings["draft_n_accepted"])),
     })
 }
 

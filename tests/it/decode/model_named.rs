@@ -28,7 +28,9 @@ pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
             input_transcription(event, kind, value, transcribes);
             let item = &value["item"];
             if kind == "response.output_item.added" {
-                mark(event, &[&item["name"], &item["arguments"], &item["input"]], Channels::TOOL);
+                for key in ["name", "arguments", "input"] {
+                    super::mark_text(event, &item[key], Channels::TOOL);
+                }
             }
             response(event, &value["response"]);
             if value["usage"].is_object() {
@@ -39,7 +41,7 @@ pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
             for block in value["content"].as_array().into_iter().flatten() {
                 content_block(event, block);
             }
-            finish(event, &value["stop_reason"]);
+            super::finish(event, &value["stop_reason"]);
             event.usage = message_usage(&value["usage"], false);
         }
         Route::Messages => {
@@ -48,18 +50,18 @@ pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
             mark(event, &[&delta["text"]], Channels::CONTENT);
             mark(event, &[&delta["thinking"]], Channels::REASONING);
             mark(event, &[&delta["partial_json"]], Channels::TOOL);
-            finish(event, &delta["stop_reason"]);
+            super::finish(event, &delta["stop_reason"]);
             event.usage = message_usage(&value["usage"], false).or(message_usage(&value["message"]["usage"], true));
         }
         Route::CohereChat if is_body => {
             cohere_message(event, &value["message"], true);
-            finish(event, &value["finish_reason"]);
+            super::finish(event, &value["finish_reason"]);
             event.usage = cohere_usage(&value["usage"]);
         }
         Route::CohereChat => {
             let delta = &value["delta"];
             cohere_message(event, &delta["message"], false);
-            finish(event, &delta["finish_reason"]);
+            super::finish(event, &delta["finish_reason"]);
             event.usage = cohere_usage(&delta["usage"]);
             event.error |= super::is_error(&delta["error"]);
         }
@@ -92,7 +94,7 @@ pub(crate) fn transcribes(route: Route, framing: Framing, value: &Value) -> Opti
 /// In a transcription session the transcribed input is the response.
 fn input_transcription(event: &mut StreamEvent, kind: &str, value: &Value, transcribes: bool) {
     match kind.strip_prefix(INPUT_TRANSCRIPTION) {
-        Some("delta") if transcribes => mark(event, &[&value["delta"]], Channels::CONTENT),
+        Some("delta") if transcribes => delta_text(event, &value["delta"], Channels::CONTENT),
         Some("completed" | "failed") => event.end = transcribes,
         _ => {}
     }
@@ -120,6 +122,19 @@ fn mark(event: &mut StreamEvent, texts: &[&Value], channel: Channels) {
     texts.iter().for_each(|text| super::mark(event, text, channel));
 }
 
+/// The text of a `delta`, a string or an object.
+fn delta_text(event: &mut StreamEvent, delta: &Value, channel: Channels) {
+    match delta {
+        Value::Object(delta) => {
+            ["text", "content"]
+                .into_iter()
+                .filter_map(|key| delta.get(key))
+                .for_each(|text| super::mark_text(event, text, channel));
+        }
+        _ => super::mark_text(event, delta, channel),
+    }
+}
+
 /// The event's type determines the channel of a `delta` string.
 fn piece(event: &mut StreamEvent, kind: &str, delta: &Value) {
     let Some(name) = kind.strip_suffix(".delta") else { return };
@@ -133,7 +148,7 @@ fn piece(event: &mut StreamEvent, kind: &str, delta: &Value) {
         "response.refusal" => Channels::REFUSAL,
         _ => Channels::CONTENT,
     };
-    super::mark_text(event, delta, channel);
+    delta_text(event, delta, channel);
 }
 
 fn response(event: &mut StreamEvent, response: &Value) {
@@ -144,9 +159,8 @@ fn response(event: &mut StreamEvent, response: &Value) {
     let ended = response["status"].as_str().filter(|status| !["in_progress", "queued"].contains(status));
     event.pending |= response["status"].is_string() && ended.is_none();
     let known = ended.filter(|status| ["completed", "incomplete", "failed", "cancelled"].contains(status));
-    if let Some(word) = reason.or(known) {
-        event.finishes.push(FinishReason::from_wire(word.as_bytes()));
-    }
+    let word = |word: Option<&str>| FinishReason::from_wire(word?.as_bytes());
+    word(reason).or(word(known)).into_iter().for_each(|reason| event.finishes.push(reason));
     if response["usage"].is_object() {
         event.usage = Some(token_usage(&response["usage"]));
     }
@@ -156,7 +170,7 @@ fn response(event: &mut StreamEvent, response: &Value) {
 /// wins.
 fn token_usage(usage: &Value) -> Usage {
     let mut read = Usage { total: true, ..Usage::default() };
-    let set = |place: &mut Option<u64>, value: &Value| *place = value.as_u64().or(*place);
+    let set = |place: &mut Option<u64>, value: &Value| *place = super::integer(value).or(*place);
     for (key, value) in usage.as_object().into_iter().flatten() {
         match key.as_str() {
             "input_tokens" | "prompt_tokens" => set(&mut read.input, value),
@@ -197,15 +211,9 @@ fn content_block(event: &mut StreamEvent, block: &Value) {
     mark(event, &[&block["name"]], Channels::TOOL);
 }
 
-fn finish(event: &mut StreamEvent, reason: &Value) {
-    if let Some(word) = reason.as_str().filter(|word| !word.is_empty()) {
-        event.finishes.push(FinishReason::from_wire(word.as_bytes()));
-    }
-}
-
 /// The input count is the sum of uncached, cached and cache creation tokens. Zero means unknown.
 fn message_usage(usage: &Value, early: bool) -> Option<Usage> {
-    let count = |name: &str| usage[name].as_u64();
+    let count = |name: &str| super::integer(&usage[name]);
     let cached = count("cache_read_input_tokens");
     let cache_creation = count("cache_creation_input_tokens");
     let input = count("input_tokens")
@@ -216,8 +224,10 @@ fn message_usage(usage: &Value, early: bool) -> Option<Usage> {
         output: count("output_tokens").filter(|_| !early),
         cached,
         cache_creation,
-        reasoning: details["reasoning_tokens"].as_u64().or(details["thinking_tokens"].as_u64()).filter(|_| !early),
-        output_audio: details["audio_tokens"].as_u64().filter(|_| !early),
+        reasoning: super::integer(&details["reasoning_tokens"])
+            .or(super::integer(&details["thinking_tokens"]))
+            .filter(|_| !early),
+        output_audio: super::integer(&details["audio_tokens"]).filter(|_| !early),
         total: true,
         early,
         cached_apart: true,
@@ -250,9 +260,9 @@ fn cohere_message(event: &mut StreamEvent, message: &Value, is_body: bool) {
 
 fn cohere_usage(usage: &Value) -> Option<Usage> {
     usage.is_object().then(|| Usage {
-        input: usage["tokens"]["input_tokens"].as_u64(),
-        output: usage["tokens"]["output_tokens"].as_u64(),
-        cached: usage["cached_tokens"].as_u64(),
+        input: super::integer(&usage["tokens"]["input_tokens"]),
+        output: super::integer(&usage["tokens"]["output_tokens"]),
+        cached: super::integer(&usage["cached_tokens"]),
         total: true,
         ..Usage::default()
     })

@@ -67,24 +67,22 @@ impl Sums {
 
     /// Reads the index of a response among several.
     fn index(&mut self, response: &Value) {
-        if let Some(index) = response["index"].as_u64().and_then(|index| u32::try_from(index).ok()) {
+        if let Some(index) = super::integer(&response["index"]).and_then(|index| u32::try_from(index).ok()) {
             self.event.choice = index;
         }
     }
 
     fn finish(&mut self, word: &Value) {
-        if let Some(word) = word.as_str().filter(|word| !word.is_empty()) {
-            self.event.finishes.push(FinishReason::from_wire(word.as_bytes()));
-        }
+        super::finish(&mut self.event, word);
     }
 
     fn input(&mut self, count: &Value) {
-        self.inputs.extend(count.as_u64());
+        self.inputs.extend(super::integer(&count));
     }
 
     fn output(&mut self, count: &Value, running: bool) {
-        self.running |= running && count.is_u64();
-        self.outputs.extend(count.as_u64());
+        self.running |= running && super::integer(count).is_some();
+        self.outputs.extend(super::integer(&count));
     }
 
     /// Counts a response; `ended` is true if it is complete.
@@ -100,7 +98,7 @@ impl Sums {
 
 /// Stores a time in milliseconds. `milliseconds` is the length of the written unit.
 fn time(place: &mut Option<f64>, timed: &mut bool, written: &Value, milliseconds: f64) {
-    if let Some(value) = written.as_f64().filter(|value| *value >= 0.0) {
+    if let Some(value) = super::float(&written) {
         *place = Some(value * milliseconds);
         *timed = true;
     }
@@ -137,7 +135,7 @@ fn meta_info(sums: &mut Sums, meta: &Value) {
     sums.input(&meta["prompt_tokens"]);
     sums.output(&meta["completion_tokens"], true);
     for (sum, key) in [(&mut sums.cached, "cached_tokens"), (&mut sums.reasoning, "reasoning_tokens")] {
-        if let Some(count) = meta[key].as_u64() {
+        if let Some(count) = super::integer(&meta[key]) {
             *sum = Some(sum.unwrap_or(0).saturating_add(count));
         }
     }
@@ -248,7 +246,7 @@ fn input_only(sums: &mut Sums, response: &Value) {
     if response["usage"].is_object() {
         sums.event.usage = Some(super::usage(&response["usage"], total));
     } else if computed.is_object() || billed.is_object() {
-        let input = computed["input_tokens"].as_u64().or(billed["input_tokens"].as_u64());
+        let input = super::integer(&computed["input_tokens"]).or(super::integer(&billed["input_tokens"]));
         sums.event.usage = Some(Usage { input, total, ..Usage::default() });
     }
 }

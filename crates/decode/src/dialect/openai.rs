@@ -8,11 +8,16 @@ use crate::scan::Keys;
 /// `error`. TGI sends `error_type` next to it.
 pub(super) static ERROR: Keys<Place> = Keys::new(&[("type", Place::ErrorType)]);
 
+/// `base_resp`
+pub(super) static BASE_RESPONSE: Keys<Place> = Keys::new(&[("status_code", Place::BaseStatus)]);
+
 /// `choices[].logprobs`: `content` in chats, `tokens` in completions.
 pub(super) static LOGPROBS: Keys<Place> = Keys::new(&[("content", Place::LogprobList), ("tokens", Place::LogprobList)]);
 
-/// `usage`. SGLang also has `reasoning_tokens` at the top level, Kimi `cached_tokens`, and DeepSeek
-/// `prompt_cache_hit_tokens`. mlx-vlm uses the key names of the Responses API.
+/// `usage` of all APIs except Messages: servers use the key names of chats (`prompt_tokens`), of the Responses API
+/// (`input_tokens`; mlx-vlm in chats), of realtime (`*_token_details`), or camel case (Java and Go servers).
+/// SGLang also has `reasoning_tokens` at the top level, Kimi `cached_tokens`, DeepSeek `prompt_cache_hit_tokens`, and
+/// LiteLLM `cache_read_input_tokens`. The input always includes the cached tokens.
 pub(super) static USAGE: Keys<Place> = Keys::new(&[
     ("prompt_tokens", Place::PromptTokens),
     ("completion_tokens", Place::CompletionTokens),
@@ -21,12 +26,22 @@ pub(super) static USAGE: Keys<Place> = Keys::new(&[
     ("reasoning_tokens", Place::OuterReasoningTokens),
     ("cached_tokens", Place::CachedTokens),
     ("prompt_cache_hit_tokens", Place::CachedTokens),
+    ("cache_read_input_tokens", Place::CachedTokens),
+    ("cache_creation_input_tokens", Place::CacheCreationTokens),
     ("input_tokens", Place::PromptTokens),
     ("output_tokens", Place::CompletionTokens),
+    ("input_tokens_details", Place::PromptDetails),
+    ("output_tokens_details", Place::CompletionDetails),
+    ("input_token_details", Place::PromptDetails),
+    ("output_token_details", Place::CompletionDetails),
+    ("promptTokens", Place::PromptTokens),
+    ("completionTokens", Place::CompletionTokens),
+    ("inputTokens", Place::PromptTokens),
+    ("outputTokens", Place::CompletionTokens),
 ]);
 
-/// `x_groq`: the usage of a stream
-pub(super) static X_GROQ: Keys<Place> = Keys::new(&[("usage", Place::Usage)]);
+/// `x_groq`: the usage or the error of a stream
+pub(super) static X_GROQ: Keys<Place> = Keys::new(&[("usage", Place::Usage), ("error", Place::Error)]);
 
 /// `usage.prompt_tokens_details`, `usage.input_tokens_details`. OpenAI and vLLM use different names for tokens written
 /// to the cache.
@@ -93,6 +108,7 @@ pub(super) static CHAT: Keys<Place> = Keys::new(&[
     ("error", Place::Error),
     ("error_type", Place::OuterErrorType),
     ("type", Place::FlatErrorType),
+    ("base_resp", Place::BaseResponse),
     // TGI `/vertex`.
     ("predictions", Place::PredictedTexts),
 ]);
@@ -109,6 +125,9 @@ pub(super) static CHAT_CHOICE: Keys<Place> = Keys::new(&[
     ("message", Place::Message),
     // Kimi.
     ("usage", Place::Usage),
+    // OpenRouter.
+    ("error", Place::Error),
+    ("disaggregated_params", Place::TensorrtLlmMark),
 ]);
 
 /// `choices[].delta`, `choices[].message`
@@ -118,27 +137,41 @@ pub(super) static MESSAGE: Keys<Place> = Keys::new(&[
     ("reasoning", Place::Reasoning),
     ("reasoning_content", Place::Reasoning),
     ("reasoning_details", Place::ReasoningDetails),
+    // Ollama's key, and LiteLLM's list.
+    ("thinking", Place::Reasoning),
+    ("thinking_blocks", Place::ReasoningDetails),
     ("tool_calls", Place::ToolCalls),
     ("refusal", Place::Refusal),
     ("function_call", Place::Function),
     ("audio", Place::Audio),
     ("gen_tokens", Place::LmdeployMark),
+    ("usage", Place::Usage),
 ]);
 
 /// A part of `content`. Magistral's parts of reasoning contain a list of texts.
 pub(super) static CONTENT_PART: Keys<Place> = Keys::new(&[
     ("text", Place::ContentPart),
+    ("content", Place::ContentPart),
     ("thinking", Place::Reasoning),
     ("reasoning", Place::Reasoning),
     ("refusal", Place::Refusal),
 ]);
 
 /// A part of the reasoning (OpenRouter's `reasoning_details`)
-pub(super) static REASONING_PART: Keys<Place> =
-    Keys::new(&[("text", Place::ReasoningPart), ("summary", Place::ReasoningPart), ("thinking", Place::ReasoningPart)]);
+pub(super) static REASONING_PART: Keys<Place> = Keys::new(&[
+    ("text", Place::ReasoningPart),
+    ("content", Place::ReasoningPart),
+    ("summary", Place::ReasoningPart),
+    ("thinking", Place::ReasoningPart),
+]);
 
-/// `tool_calls[]`, or `tool_calls` in events of TGI 2.4
-pub(super) static TOOL_CALL: Keys<Place> = Keys::new(&[("function", Place::Function), ("custom", Place::Function)]);
+/// `tool_calls[]`, or `tool_calls` in events of TGI 2.4. Some servers omit `function` around its keys.
+pub(super) static TOOL_CALL: Keys<Place> = Keys::new(&[
+    ("function", Place::Function),
+    ("custom", Place::Function),
+    ("name", Place::FunctionText),
+    ("arguments", Place::FunctionText),
+]);
 
 /// `function_call`, `tool_calls[].function`, and `tool_calls[].custom`, which has an `input`
 pub(super) static FUNCTION: Keys<Place> =
@@ -178,6 +211,9 @@ pub(super) static COMPLETION_CHOICE: Keys<Place> = Keys::new(&[
     ("matched_stop", Place::SglangMark),
     ("avg_decoded_tokens_per_iter", Place::TensorrtLlmMark),
     ("gen_tokens", Place::LmdeployMark),
+    ("usage", Place::Usage),
+    ("error", Place::Error),
+    ("disaggregated_params", Place::TensorrtLlmMark),
 ]);
 
 // `nvext`, which NVIDIA Dynamo 1.6 adds to OpenAI responses on request (`nvext.extra_fields`).
@@ -216,7 +252,7 @@ pub(super) static TRANSCRIPT_EVENT: Keys<Place> = Keys::new(&[
     ("object", Place::Object),
     ("model", Place::Model),
     ("choices", Place::ChatChoices),
-    ("usage", Place::TokenUsage),
+    ("usage", Place::Usage),
     ("error", Place::Error),
 ]);
 
@@ -226,7 +262,7 @@ pub(super) static TRANSCRIPT_BODY: Keys<Place> = Keys::new(&[
     ("id", Place::Id),
     ("object", Place::Object),
     ("model", Place::Model),
-    ("usage", Place::TokenUsage),
+    ("usage", Place::Usage),
     ("error", Place::Error),
 ]);
 

@@ -58,6 +58,10 @@ places! {
     Error: TextOrOne(&openai::ERROR),
     /// `error.type`
     ErrorType: Word,
+    /// `base_resp` (MiniMax)
+    BaseResponse: Object(&openai::BASE_RESPONSE),
+    /// `base_resp.status_code`: 0 if there is no error
+    BaseStatus: Number,
     /// `error_type` next to `error`
     OuterErrorType: Word,
     /// `type` next to `object: "error"`
@@ -72,22 +76,22 @@ places! {
     CompletionChoice: Object(&openai::COMPLETION_CHOICE),
     /// `choices[].index`
     Index: Number,
-    /// `choices[].finish_reason`
-    FinishReason: Word,
+    /// `choices[].finish_reason`; some servers send SGLang's object
+    FinishReason: WordOrOne(&native::FINISH_OBJECT),
     /// `choices[].delta`
     Delta: Object(&openai::MESSAGE),
     /// `choices[].message`
     Message: Object(&openai::MESSAGE),
     /// `role`
     Role: Word,
-    /// `content`: a text, or a list of parts (Mistral, Magistral; Triton's lists of texts)
-    Content: TextOrMany(Place::ContentPart),
+    /// `content`: a text, a part, or a list of parts (Mistral, Magistral; Triton's lists of texts)
+    Content: Texts(&openai::CONTENT_PART, Place::ContentPart),
     /// A part of `content`, or the text of a part
     ContentPart: TextOrOne(&openai::CONTENT_PART),
-    /// `reasoning`, `reasoning_content`: a text or a list of parts
-    Reasoning: TextOrMany(Place::ReasoningPart),
-    /// `reasoning_details`
-    ReasoningDetails: Array(Place::ReasoningPart),
+    /// `reasoning`, `reasoning_content`: a text, a part, or a list of parts
+    Reasoning: Texts(&openai::REASONING_PART, Place::ReasoningPart),
+    /// `reasoning_details`, `thinking_blocks`
+    ReasoningDetails: OneOrMany(&openai::REASONING_PART, Place::ReasoningPart),
     /// A part of the reasoning, or the text of a part
     ReasoningPart: TextOrOne(&openai::REASONING_PART),
     /// `refusal`
@@ -105,7 +109,7 @@ places! {
     /// `audio.data`, `audio.transcript`
     AudioText: Text,
     /// `choices[].text`
-    CompletionText: Text,
+    CompletionText: Texts(&openai::CONTENT_PART, Place::ContentPart),
     /// `choices[].token_ids`
     TokenIds: Array(Place::TokenId),
     /// `choices[].logprobs`
@@ -179,8 +183,8 @@ places! {
 
     /// `type` of an event
     EventType: Word,
-    /// `delta`, if it is a string; `type` determines its meaning
-    EventDelta: Text,
+    /// `delta`, or its text; `type` determines its meaning
+    EventDelta: TextOrOne(&typed::EVENT_DELTA),
     /// `sequence_number`
     SequenceNumber: Mark,
     /// A whole event of `/v1/responses` or of realtime
@@ -201,8 +205,6 @@ places! {
     CodedError: TextOrOne(&typed::CODED_ERROR),
     /// `error.code`, or `code` of an event
     ErrorCode: Word,
-    /// `usage` with the key names of `/v1/responses` or of chats
-    TokenUsage: Object(&typed::TOKEN_USAGE),
     /// `session`
     Session: Object(&typed::SESSION),
     /// `session.type`
@@ -248,7 +250,7 @@ places! {
     /// `usage`
     CohereUsage: Object(&typed::COHERE_USAGE),
     /// `usage.tokens`
-    CohereTokens: Object(&typed::TOKEN_USAGE),
+    CohereTokens: Object(&openai::USAGE),
 
     /// A whole event of a transcription
     TranscriptEvent: Object(&openai::TRANSCRIPT_EVENT),

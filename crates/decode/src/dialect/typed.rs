@@ -19,10 +19,13 @@ pub(super) static RESPONSE_EVENT: Keys<Place> = Keys::new(&[
     ("code", Place::ErrorCode),
     ("object", Place::Object),
     ("timings", Place::Timings),
-    ("usage", Place::TokenUsage),
+    ("usage", Place::Usage),
     ("model", Place::Model),
     ("session", Place::Session),
 ]);
+
+/// `delta`, if it is not a string
+pub(super) static EVENT_DELTA: Keys<Place> = Keys::new(&[("text", Place::EventDelta), ("content", Place::EventDelta)]);
 
 /// `response`, and the body of a non-streamed response. `output` is skipped: a `completed` event repeats the whole
 /// output there.
@@ -33,7 +36,7 @@ pub(super) static RESPONSE: Keys<Place> = Keys::new(&[
     ("status", Place::Status),
     ("incomplete_details", Place::StatusDetails),
     ("status_details", Place::StatusDetails),
-    ("usage", Place::TokenUsage),
+    ("usage", Place::Usage),
     ("metrics", Place::Metrics),
     ("timings", Place::Timings),
     ("kv_transfer_params", Place::VllmMark),
@@ -51,21 +54,6 @@ pub(super) static CODED_ERROR: Keys<Place> = Keys::new(&[("type", Place::ErrorTy
 /// `item`: the keys present when a tool call begins
 pub(super) static ITEM: Keys<Place> =
     Keys::new(&[("name", Place::ItemText), ("arguments", Place::ItemText), ("input", Place::ItemText)]);
-
-/// `usage` of the Responses API, of realtime (`*_token_details`), and of vLLM's realtime and transcriptions, which use
-/// the key names of chats. `input_tokens` includes cached tokens.
-pub(super) static TOKEN_USAGE: Keys<Place> = Keys::new(&[
-    ("input_tokens", Place::PromptTokens),
-    ("output_tokens", Place::CompletionTokens),
-    ("input_tokens_details", Place::PromptDetails),
-    ("output_tokens_details", Place::CompletionDetails),
-    ("input_token_details", Place::PromptDetails),
-    ("output_token_details", Place::CompletionDetails),
-    ("prompt_tokens", Place::PromptTokens),
-    ("completion_tokens", Place::CompletionTokens),
-    ("prompt_tokens_details", Place::PromptDetails),
-    ("completion_tokens_details", Place::CompletionDetails),
-]);
 
 /// `session` (realtime). Transcription sessions nest the model deeper.
 pub(super) static SESSION: Keys<Place> =

@@ -52,12 +52,12 @@ impl Framing {
 
     /// The framing of a body by the first byte that is not white space. A missing or wrong `content-type` does not
     /// prevent clients from reading the body, so the declared framing is kept only if it permits this byte. A stream of
-    /// events begins with a field (`data`, `event`, `id`, `retry`), a comment or a byte order mark.
+    /// events begins with a field (`data`, `event`, `id`, `retry`) or a comment.
     pub(crate) fn of_body(self, first: u8) -> Framing {
         match (self, first) {
             (Framing::Ndjson, b'{' | b'[') => Framing::Ndjson,
             (Framing::Sse | Framing::Json | Framing::Text, b'{' | b'[') => Framing::Json,
-            (Framing::Json | Framing::Ndjson | Framing::Text, b'd' | b'e' | b'i' | b'r' | b':' | 0xef) => Framing::Sse,
+            (Framing::Json | Framing::Ndjson | Framing::Text, b'd' | b'e' | b'i' | b'r' | b':') => Framing::Sse,
             (declared, _) => declared,
         }
     }

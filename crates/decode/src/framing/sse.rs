@@ -269,8 +269,13 @@ pub(crate) enum Verdict<'a> {
 }
 
 impl DoneMark {
-    /// The marker. Clients test for this prefix, so the decoder does too.
-    pub(crate) const WORD: &'static [u8] = b"[DONE]";
+    /// The marker, in any case. Clients test for this prefix, so the decoder does too.
+    const WORD: &'static [u8] = b"[DONE]";
+
+    /// True if the data is the marker.
+    pub(crate) fn matches(data: &[u8]) -> bool {
+        data.get(..Self::WORD.len()).is_some_and(|start| start.eq_ignore_ascii_case(Self::WORD))
+    }
 
     /// Processes the next bytes of the data.
     pub(crate) fn take<'a>(&mut self, bytes: &'a [u8]) -> Verdict<'a> {
@@ -285,7 +290,7 @@ impl DoneMark {
             if self.is_set() {
                 break;
             }
-            if Self::WORD.get(usize::from(self.matched)) != Some(byte) {
+            if Self::WORD.get(usize::from(self.matched)) != Some(&byte.to_ascii_uppercase()) {
                 self.rule_out();
                 return Verdict::NotDone(held_back, bytes);
             }

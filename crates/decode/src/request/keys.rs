@@ -34,6 +34,10 @@ pub(super) enum Place {
     KvTransfer,
     /// `kv_transfer_params.do_remote_decode`
     RemoteDecode,
+    /// `disaggregated_params` (TensorRT-LLM)
+    Disaggregated,
+    /// `disaggregated_params.request_type`
+    RequestType,
     /// A key that Go's JSON decoder takes for `stream`, and other decoders do not.
     OddStream,
     /// The same for a key that leads to a limit.
@@ -68,10 +72,14 @@ static BODY: Keys<Place> = Keys::new(&[
     ("text_1", Place::Distinct(Shapes::TEXT_1)),
     ("instances", Place::Instances),
     ("kv_transfer_params", Place::KvTransfer),
+    ("disaggregated_params", Place::Disaggregated),
 ]);
 
 /// `kv_transfer_params`, as vLLM's NIXL connector and llm-d's routing proxy use them.
 static KV_TRANSFER: Keys<Place> = Keys::new(&[("do_remote_decode", Place::RemoteDecode)]);
+
+/// `disaggregated_params` (TensorRT-LLM 1.2, tensorrt_llm/serve/openai_protocol.py)
+static DISAGGREGATED: Keys<Place> = Keys::new(&[("request_type", Place::RequestType)]);
 
 /// `sampling_params` of SGLang, and of vLLM's `/inference/v1/generate`.
 static SAMPLING: Keys<Place> = Keys::new(&[
@@ -115,6 +123,8 @@ impl scan::Place for Place {
             Place::Options => Shape::Object(&OPTIONS),
             Place::Parameters => Shape::Object(&PARAMETERS),
             Place::KvTransfer => Shape::Object(&KV_TRANSFER),
+            Place::Disaggregated => Shape::Object(&DISAGGREGATED),
+            Place::RequestType => Shape::Word,
             Place::Instances => Shape::Array(Place::Instance),
             Place::Instance => Shape::Object(&INSTANCE),
             Place::InstanceSampling => Shape::Object(&INSTANCE_SAMPLING),

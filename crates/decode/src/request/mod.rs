@@ -1,5 +1,6 @@
 //! Decoder for the request parameters that determine how to interpret the response.
 
+mod abort;
 mod keys;
 mod limits;
 mod parameters;
@@ -8,6 +9,8 @@ use super::framing::Multipart;
 use super::scan::{Pause, Scanner, protobuf};
 use crate::dialect::grpc::{Method, RequestField};
 use crate::{Engine, Route};
+use abort::AbortRequest;
+pub use abort::Aborted;
 use keys::Place;
 pub(crate) use limits::Limits;
 pub use limits::OutputLimit;
@@ -21,6 +24,8 @@ pub struct RequestDecoder {
     form: Option<Box<Multipart>>,
     /// Boxed: few requests use gRPC.
     grpc: Option<Box<GrpcRequest>>,
+    /// Boxed: few requests abort others.
+    abort: Option<Box<AbortRequest>>,
     parameters: Parameters,
     route: Route,
     /// The engine, if known.
@@ -82,6 +87,9 @@ pub struct RequestFacts<'a> {
     /// This engine computes only the prefill, and another engine decodes: vLLM's `kv_transfer_params.do_remote_decode`
     /// with a limit of one token.
     pub prefill_leg: bool,
+    /// TensorRT-LLM's `disaggregated_params.request_type: "context_only"`: the same, whatever the limit is. Other
+    /// engines ignore the key.
+    pub context_only: bool,
     /// The whole body was decoded as JSON, a form or a gRPC message.
     pub complete: bool,
 }
@@ -96,6 +104,7 @@ impl RequestDecoder {
             scanner: Scanner::new(root),
             form: None,
             grpc: route.grpc().map(|method| Box::new(GrpcRequest::new(method))),
+            abort: (route == Route::Abort).then(Box::default),
             parameters: Parameters::default(),
             route,
             engine: None,
@@ -121,6 +130,9 @@ impl RequestDecoder {
     pub fn feed(&mut self, bytes: &[u8]) {
         if let Some(grpc) = &mut self.grpc {
             return grpc.feed(bytes, &mut self.parameters);
+        }
+        if let Some(abort) = &mut self.abort {
+            return abort.feed(bytes);
         }
         if let Some(form) = &mut self.form {
             let parameters = &mut self.parameters;
@@ -152,9 +164,16 @@ impl RequestDecoder {
             echo: parameters.echo,
             prompts: parameters.prompts(),
             api: parameters.shape.api().filter(|_| self.is_shared),
-            prefill_leg: parameters.remote_decode == Some(true) && limit == OutputLimit { largest: 1, certain: true },
+            prefill_leg: (parameters.remote_decode == Some(true) || parameters.context_only)
+                && limit == OutputLimit { largest: 1, certain: true },
+            context_only: parameters.context_only,
             complete,
         }
+    }
+
+    /// The requests that this request aborts ([`Route::Abort`]); `None` if the body is incomplete.
+    pub fn aborted(&self) -> Option<Aborted> {
+        self.abort.as_ref()?.aborted()
     }
 
     fn is_complete(&self) -> bool {

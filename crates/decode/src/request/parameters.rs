@@ -26,6 +26,9 @@ pub(super) struct Parameters {
     pub(super) parameters_stream: Option<bool>,
     /// `kv_transfer_params.do_remote_decode`: another engine does the decoding.
     pub(super) remote_decode: Option<bool>,
+    /// `disaggregated_params.request_type` is `context_only`.
+    pub(super) context_only: bool,
+    request_type: Capture<16>,
 }
 
 impl Parameters {
@@ -120,17 +123,27 @@ impl Sink<Place> for Parameters {
 
     fn text(&mut self, _: Place, _: bool) {}
 
-    fn wants_word(&mut self, _: Place) -> bool {
-        self.model.clear();
+    fn wants_word(&mut self, place: Place) -> bool {
+        match place {
+            Place::Model => self.model.clear(),
+            Place::RequestType => self.request_type.clear(),
+            _ => return false,
+        }
         true
     }
 
-    fn word_part(&mut self, _: Place, part: &[u8]) {
-        self.model.push(part);
+    fn word_part(&mut self, place: Place, part: &[u8]) {
+        match place {
+            Place::RequestType => self.request_type.push(part),
+            _ => self.model.push(part),
+        }
     }
 
-    fn word_end(&mut self, _: Place) {
-        self.model.settle();
+    fn word_end(&mut self, place: Place) {
+        match place {
+            Place::RequestType => self.context_only = self.request_type.bytes() == b"context_only",
+            _ => self.model.settle(),
+        }
     }
 
     fn number(&mut self, place: Place, written: &[u8]) {

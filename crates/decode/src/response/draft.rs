@@ -10,17 +10,17 @@ pub(crate) struct Facts {
     /// `choices[].index` of the event's last choice.
     pub(crate) choice: u32,
     /// Number of choices so far.
-    pub(super) choices: u32,
+    pub(super) choices: u16,
     /// Non-empty channels.
     pub(crate) channels: Channels,
     /// The kind given by `type`.
     pub(super) kind: Kind,
-    flags: u16,
+    flags: u32,
 }
 
 /// Properties of an event.
 #[derive(Clone, Copy, Debug)]
-#[repr(u16)]
+#[repr(u32)]
 pub(crate) enum Flag {
     /// A role.
     Role = 1,
@@ -53,20 +53,40 @@ pub(crate) enum Flag {
     /// The response is not available yet.
     Pending = 16384,
     /// The object is an error by its name.
-    NamedError = 32768,
+    NamedError = 1 << 15,
+    /// In the `message` of a choice, before its `delta`.
+    InMessage = 1 << 16,
 }
+
+/// The first of the flags with the channels of a choice's `message`.
+const MESSAGE: u32 = 17;
 
 impl Facts {
     pub(crate) fn set(&mut self, flag: Flag) {
-        self.flags |= flag as u16;
+        self.flags |= flag as u32;
     }
 
     pub(super) fn clear(&mut self, flag: Flag) {
-        self.flags &= !(flag as u16);
+        self.flags &= !(flag as u32);
     }
 
     pub(super) fn has(&self, flag: Flag) -> bool {
-        self.flags & flag as u16 != 0
+        self.flags & flag as u32 != 0
+    }
+
+    /// Adds a channel of the current place.
+    pub(super) fn add(&mut self, channel: Channels) {
+        if self.has(Flag::InMessage) {
+            self.flags |= u32::from(channel.0) << MESSAGE;
+        } else {
+            self.channels.insert(channel);
+        }
+    }
+
+    /// The non-empty channels. A `message` next to a `delta` repeats the text so far (Perplexity).
+    fn all_channels(&self) -> Channels {
+        let message = if self.has(Flag::Delta) { 0 } else { (self.flags >> MESSAGE) as u8 };
+        Channels(self.channels.0 | message)
     }
 }
 
@@ -174,7 +194,7 @@ impl Draft {
     pub(super) fn event(&self, malformed: bool) -> StreamEvent {
         let facts = self.facts;
         let plain = self.present == 0;
-        let mut channels = if facts.has(Flag::Special) { Channels::default() } else { facts.channels };
+        let mut channels = if facts.has(Flag::Special) { Channels::default() } else { facts.all_channels() };
         if facts.has(Flag::Piece) {
             channels.insert(facts.kind.channel());
         }
@@ -187,7 +207,7 @@ impl Draft {
         }
         StreamEvent {
             choice: facts.choice,
-            choices: facts.choices,
+            choices: facts.choices.into(),
             channels,
             role: facts.has(Flag::Role),
             empty_delta: facts.has(Flag::Delta)
@@ -239,7 +259,7 @@ impl Draft {
 
     fn counter(&self) -> Counter {
         // The sum is valid only if every response contributed a count.
-        let responses = self.facts.choices.max(1);
+        let responses = u32::from(self.facts.choices.max(1));
         let input = self.count(Place::PromptTokens).filter(|_| u32::from(self.counted_inputs) == responses);
         let output = self.count(Place::CompletionTokens).filter(|_| u32::from(self.counted_outputs) == responses);
         // Ollama omits zero values. It sends a prompt count only if the model ran, so no output count then means 0.

@@ -59,6 +59,8 @@ pub struct ResponseDecoder {
     prediction: Prediction,
     /// The last data byte of the event so far is a space.
     spaced: bool,
+    /// A JSON body so far is one complete text and the end of its line.
+    line_ended: bool,
     /// Boxed: few responses use gRPC.
     grpc: Option<Box<GrpcResponse>>,
     /// The response text, if it is kept. Prediction is then disabled, because it skips strings.
@@ -93,6 +95,7 @@ impl ResponseDecoder {
             reading: Reading::default(),
             prediction: Prediction::new(root),
             spaced: false,
+            line_ended: false,
             grpc: route.grpc().filter(|_| framing == Framing::Grpc).map(|method| Box::new(GrpcResponse::new(method))),
             kept: None,
             text: (framing == Framing::Text && route.has_text_response()).then(PlainText::default),
@@ -118,9 +121,10 @@ impl ResponseDecoder {
 
     /// Like [`ResponseDecoder::feed`]; `each` also receives the response metadata known so far.
     pub fn feed_to(&mut self, bytes: &[u8], each: &mut impl FnMut(&StreamEvent, &ResponseInfo<'_>)) {
-        if let Some(route) = self.unconfirmed {
-            self.confirm(route, bytes);
-        }
+        let bytes = match self.unconfirmed {
+            Some(route) => self.confirm(route, bytes),
+            None => bytes,
+        };
         if let Some(grpc) = &mut self.grpc {
             grpc.feed(bytes, &mut self.reading);
         }
@@ -131,7 +135,8 @@ impl ResponseDecoder {
             return;
         }
         match self.framing {
-            Framing::Json | Framing::Messages => self.scan(bytes),
+            Framing::Json => self.feed_json(bytes, each),
+            Framing::Messages => self.scan(bytes),
             Framing::Ndjson => {
                 let mut rest = bytes;
                 while let Some(piece) = next_piece(&mut rest) {
@@ -158,6 +163,8 @@ impl ResponseDecoder {
                     match self.framer.next(&mut rest) {
                         Some(Piece::Line(line)) => self.read_line(line),
                         Some(Piece::Part(part)) => self.read_part(part),
+                        // Some servers send no blank line between events.
+                        Some(Piece::Join) if self.scanner.is_done() => self.end_event(each),
                         Some(Piece::Join) => self.read_part(b"\n"),
                         Some(Piece::End) => self.end_event(each),
                         None => break,
@@ -224,14 +231,46 @@ impl ResponseDecoder {
         ResponseInfo { reading: &self.reading, framing: self.framing }
     }
 
-    /// Determines the framing from the first byte of the body.
-    fn confirm(&mut self, route: Route, bytes: &[u8]) {
-        let Some(first) = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) else { return };
+    /// Determines the framing from the first byte of the body. Returns the body from this byte on: white space and the
+    /// bytes of a byte order mark are skipped.
+    fn confirm<'a>(&mut self, route: Route, bytes: &'a [u8]) -> &'a [u8] {
+        let is_skipped = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, 0xef | 0xbb | 0xbf);
+        let start = bytes.iter().position(|byte| !is_skipped(byte)).unwrap_or(bytes.len());
+        let bytes = bytes.get(start..).unwrap_or_default();
+        let Some(first) = bytes.first() else { return bytes };
         self.unconfirmed = None;
         let framing = self.framing.of_body(*first);
         if framing != self.framing {
             let kept = self.kept.take().filter(|_| route.writes_text(framing));
             *self = Self { kept, ..Self::new(route, framing) };
+        }
+        bytes
+    }
+
+    /// Decodes a part of a JSON body. Another JSON object on the line after the first shows that the body is a sequence
+    /// of events, unlike its `content-type`. The first event is emitted then.
+    fn feed_json(&mut self, bytes: &[u8], each: &mut impl FnMut(&StreamEvent, &ResponseInfo<'_>)) {
+        let mut rest = bytes;
+        while let Some(piece) = next_piece(&mut rest) {
+            match piece {
+                Piece::Part(part) => {
+                    let first = part.iter().position(|byte| !byte.is_ascii_whitespace());
+                    let (space, line) = part.split_at_checked(first.unwrap_or(part.len())).unwrap_or((part, &[]));
+                    self.scan(space);
+                    if self.line_ended && line.first() == Some(&b'{') {
+                        self.framing = Framing::Ndjson;
+                        self.end_event(each);
+                        self.scan(line);
+                        return self.feed_to(rest, each);
+                    }
+                    self.line_ended &= line.is_empty();
+                    self.scan(line);
+                }
+                _ => {
+                    self.scan(b"\n");
+                    self.line_ended = self.scanner.is_done();
+                }
+            }
         }
     }
 
@@ -264,7 +303,7 @@ impl ResponseDecoder {
     /// Processes the complete first line of an event's data.
     fn read_line(&mut self, line: &[u8]) {
         self.spaced = line.ends_with(b" ");
-        if line.starts_with(DoneMark::WORD) {
+        if DoneMark::matches(line) {
             self.done.set();
         } else {
             self.done.rule_out();

@@ -6,7 +6,7 @@ use super::draft::{Draft, Facts, Flag};
 use super::kind;
 use super::kind::Kind;
 use crate::dialect::Place;
-use crate::scan::{Capture, Sink};
+use crate::scan::{Capture, Place as _, Shape, Sink};
 use crate::{Channels, EngineFacts, FinishReason, ResponseText, StreamEvent, TextLost, engine};
 
 /// The keys that may contain the error type, in increasing priority.
@@ -118,18 +118,20 @@ impl Reading {
     }
 
     fn channel(&mut self, channel: Channels) {
-        self.draft.facts.channels.insert(channel);
+        self.draft.facts.add(channel);
     }
 
     fn word_is_complete(&mut self, place: Place) {
         self.known |= place == Place::Status;
         let word = self.word.bytes();
         match place {
-            Place::FinishReason if !word.is_empty() => {
-                self.draft.finishes.push(FinishReason::from_wire(word));
-            }
-            Place::StopType if !word.is_empty() && word != b"none" => {
-                self.draft.finishes.push(FinishReason::from_wire(word));
+            Place::FinishReason | Place::StopType => {
+                let reason = FinishReason::from_wire(word).map(|reason| match reason {
+                    // Given up by the engine: only the Responses API and realtime report what a user canceled.
+                    FinishReason::Canceled => FinishReason::Abort,
+                    reason => reason,
+                });
+                reason.into_iter().for_each(|reason| self.draft.finishes.push(reason));
             }
             Place::Role if !word.is_empty() => self.draft.facts.set(Flag::Role),
             Place::Object if word == b"error" => self.draft.facts.set(Flag::NamedError),
@@ -146,13 +148,17 @@ impl Reading {
                 }
             }
             Place::Status if matches!(word, b"completed" | b"incomplete" | b"failed" | b"cancelled") => {
-                self.draft.status = Some(FinishReason::from_wire(word));
+                self.draft.status = FinishReason::from_wire(word);
             }
             Place::Status if matches!(word, b"queued" | b"in_progress") => self.draft.facts.set(Flag::Pending),
-            Place::StatusReason if !word.is_empty() => {
-                self.draft.status_reason = Some(FinishReason::from_wire(word));
+            Place::StatusReason => {
+                self.draft.status_reason = FinishReason::from_wire(word).or(self.draft.status_reason);
             }
             Place::SessionType => self.transcribes = word == b"transcription",
+            place if matches!(place.shape(), Shape::Number) => {
+                let written = self.word;
+                self.number(place, written.bytes());
+            }
             _ => {}
         }
     }
@@ -164,13 +170,22 @@ impl Sink<Place> for Reading {
             (Place::ChatChoice | Place::CompletionChoice, b'{') => {
                 self.response();
                 self.draft.facts.choice = 0;
+                self.draft.facts.clear(Flag::InMessage);
             }
-            (Place::Delta, b'{') | (Place::CompletionText, b'"') => self.draft.facts.set(Flag::Delta),
+            (Place::Message, b'{') => self.draft.facts.set(Flag::InMessage),
+            (Place::Delta, b'{') => {
+                self.draft.facts.set(Flag::Delta);
+                self.draft.facts.clear(Flag::InMessage);
+            }
+            (Place::PredictedTexts, _) => self.draft.facts.clear(Flag::InMessage),
+            (Place::CompletionText, b'"' | b'{' | b'[') => self.draft.facts.set(Flag::Delta),
+            // Arguments as an object, not as text.
+            (Place::FunctionText, b'{') => self.channel(Channels::TOOL),
             (Place::TokenIds, b'[') => self.draft.add(Place::TokenId, 0),
             (Place::TokenId, _) => self.draft.add(Place::TokenId, 1),
             (Place::LogprobList, b'[') => self.draft.add(Place::Logprob, 0),
             (Place::Logprob, _) => self.draft.add(Place::Logprob, 1),
-            (Place::Usage | Place::TokenUsage | Place::CohereUsage, b'{') => self.draft.facts.set(Flag::Usage),
+            (Place::Usage | Place::CohereUsage, b'{') => self.draft.facts.set(Flag::Usage),
             (Place::MessageUsage, b'{') => {
                 self.draft.facts.set(Flag::Usage);
                 self.draft.facts.set(Flag::CachedApart);
@@ -311,13 +326,24 @@ impl Sink<Place> for Reading {
             Place::TotalNs | Place::LoadNs => self.duration(written, 1e-6, place),
             Place::PromptNs => self.duration(written, 1e-6, Place::PromptMs),
             Place::DecodeNs => self.duration(written, 1e-6, Place::DecodeMs),
+            Place::BaseStatus => {
+                if integer(written).is_some_and(|status| status != 0) {
+                    self.draft.facts.set(Flag::NamedError);
+                }
+            }
             place => {
-                if let Ok(tokens) = written.parse() {
+                if let Some(tokens) = integer(written) {
                     self.count(place, tokens);
                 }
             }
         }
     }
+}
+
+/// A count, which some encoders write as a floating-point number.
+fn integer(written: &str) -> Option<u64> {
+    let whole = || written.parse().ok().filter(|value: &f64| value.fract() == 0.0 && (0.0..1e15).contains(value));
+    written.parse().ok().or_else(|| whole().map(|value| value as u64))
 }
 
 impl Reading {
@@ -389,8 +415,8 @@ impl Sink<Place> for Keeping<'_> {
             // Ollama sends arguments as an object, not as the text that the model generated.
             self.text.lose(TextLost::NotPlain);
         }
-        if place == Place::ReasoningPart {
-            // The same event may repeat the text of its parts in `reasoning`.
+        if place == Place::ReasoningPart || (place == Place::Message && !self.whole) {
+            // The same event may repeat the text of its parts in `reasoning`, or the text so far in `message`.
             self.text.lose(TextLost::NotPlain);
         }
         self.reading.begin(place, first);

@@ -27,6 +27,8 @@ macro_rules! routes {
     };
 }
 
+// `/v3` is the prefix of OpenVINO's model server.
+//
 // `operation` is `gen_ai.operation.name`: a value of the OpenTelemetry GenAI conventions where one exists (`chat`,
 // `text_completion`, `embeddings`), otherwise a value defined by tokometer.
 //
@@ -50,7 +52,7 @@ routes! {
     Completions = "completions": GENERATES {
         limits: Limits::MAX_TOKENS,
         more_limits: Limits::OF_COMPLETIONS.and(Limits::N_PREDICT),
-        paths: &["/v1/completions"],
+        paths: &["/v1/completions", "/v3/completions"],
         dialect: Dialect::Same(Place::Completion),
     }
 
@@ -59,7 +61,7 @@ routes! {
         limits: Limits::MAX_OUTPUT_TOKENS,
         more_limits: Limits::MAX_TOKENS.and(Limits::OF_COMPLETIONS).and(Limits::N_PREDICT),
         operation: "chat",
-        paths: &["/v1/responses"],
+        paths: &["/v1/responses", "/v3/responses"],
         whole: &["/responses"],
         dialect: Dialect::Typed { event: Place::ResponseEvent, body: Place::Response },
         end: End::Named,
@@ -194,7 +196,7 @@ routes! {
     Embeddings = "embeddings": TAKES_INPUT {
         operation: "embeddings",
         methods: &["POST", "PUT"],
-        paths: &["/v1/embeddings", "/v2/embed", "/api/embed", "/api/embeddings"],
+        paths: &["/v1/embeddings", "/v3/embeddings", "/v2/embed", "/api/embed", "/api/embeddings"],
         whole: &["/embeddings", "/embedding", "/embed", "/encode"],
     }
 
@@ -202,7 +204,7 @@ routes! {
     Rerank = "rerank": TAKES_INPUT {
         operation: "rerank",
         methods: &["POST", "PUT"],
-        paths: &["/v1/rerank", "/v2/rerank", "/v1/reranking"],
+        paths: &["/v1/rerank", "/v2/rerank", "/v3/rerank", "/v1/reranking"],
         whole: &["/rerank", "/reranking"],
     }
 
@@ -238,6 +240,11 @@ routes! {
     Invocations = "invocations": OTHER {
         whole: &["/invocations", "/vertex", "/vertex_generate"],
         shared: true,
+    }
+
+    /// A call that aborts other requests: `/abort_request` (SGLang, LMDeploy), `/abort_requests` (vLLM).
+    Abort = "abort": OTHER {
+        paths: &["/abort_request", "/abort_requests"],
     }
 
     /// vLLM's Rust front end over gRPC, `vllm.Inference/Generate`.

@@ -28,7 +28,6 @@ fn paths_that_resemble_an_api_are_other() {
         "/v1/chat/completions/batch",
         "/v1/chat/completions/render",
         "/v1/completions/render",
-        "/inference/v1/abort_requests",
         "/v2/models//generate",
         "/v2/models/m/infer",
         "/v1/images/generate",

@@ -42,13 +42,15 @@ pub enum Shape<P: 'static> {
     /// A string. By default, only whether it is empty is reported, and the scanner can pause at its start and end. If
     /// [`Sink::wants_text`] is true, the string is reported like a word, without pauses.
     Text,
-    /// A string as at [`Shape::Text`], or an array, and the place of its elements.
-    TextOrMany(P),
+    /// A string as at [`Shape::Text`], an object with known keys, or an array, and the place of its elements.
+    Texts(&'static Keys<P>, P),
     /// A string as at [`Shape::Text`], or an object with known keys.
     TextOrOne(&'static Keys<P>),
     /// A string, reported if [`Sink::wants_word`] is true.
     Word,
-    /// A number.
+    /// A string as at [`Shape::Word`], or an object with known keys.
+    WordOrOne(&'static Keys<P>),
+    /// A number, or a string as at [`Shape::Word`]: some encoders write 64-bit integers as strings.
     Number,
     /// A value of any type; only its presence and its first byte are reported.
     Mark,
@@ -59,7 +61,8 @@ impl<P: Place> Shape<P> {
     #[inline]
     fn keys(&self) -> Option<&'static Keys<P>> {
         match self {
-            Shape::Object(keys) | Shape::OneOrMany(keys, _) | Shape::TextOrOne(keys) => Some(keys),
+            Shape::Object(keys) | Shape::OneOrMany(keys, _) | Shape::Texts(keys, _) => Some(keys),
+            Shape::TextOrOne(keys) | Shape::WordOrOne(keys) => Some(keys),
             _ => None,
         }
     }
@@ -68,7 +71,7 @@ impl<P: Place> Shape<P> {
     #[inline]
     fn element(&self) -> Option<P> {
         match self {
-            Shape::Array(element) | Shape::OneOrMany(_, element) | Shape::TextOrMany(element) => Some(*element),
+            Shape::Array(element) | Shape::OneOrMany(_, element) | Shape::Texts(_, element) => Some(*element),
             _ => None,
         }
     }
@@ -76,7 +79,13 @@ impl<P: Place> Shape<P> {
     /// True if the value can be a text.
     #[inline]
     fn is_text(&self) -> bool {
-        matches!(self, Shape::Text | Shape::TextOrMany(_) | Shape::TextOrOne(_))
+        matches!(self, Shape::Text | Shape::Texts(..) | Shape::TextOrOne(_))
+    }
+
+    /// True if the value can be a word.
+    #[inline]
+    fn is_word(&self) -> bool {
+        matches!(self, Shape::Word | Shape::WordOrOne(_) | Shape::Number)
     }
 }
 

@@ -231,7 +231,7 @@ impl<P: Place> Scanner<P> {
                 State::Nested
             }
             (b'"', Some((_, shape))) if shape.is_text() => State::Text,
-            (b'"', Some((place, Shape::Word))) if sink.wants_word(place) => State::Word,
+            (b'"', Some((place, shape))) if shape.is_word() && sink.wants_word(place) => State::Word,
             (b'"', _) => State::String,
             // Python's encoder also writes NaN, Infinity and -Infinity.
             (b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I', _) => {
