@@ -35,6 +35,12 @@ pub enum CaptureError {
     /// The file is compressed.
     #[error("{} is compressed; decompress it first with gunzip", .0.display())]
     Compressed(PathBuf),
+    /// The file has no bytes.
+    #[error("{} is empty: the capture was not written, or its program was stopped before it wrote a packet", .0.display())]
+    Empty(PathBuf),
+    /// The file has no packets.
+    #[error("{} contains no packets: no traffic matched the filter and the interface of the capture", .0.display())]
+    NoPackets(PathBuf),
     /// No endpoint of any connection is recognised as a server.
     #[error("{}: no server found: {packets} packets without a TCP handshake, an HTTP request or the beginning of a \
              response; name the server's port with --port", path.display())]
@@ -85,8 +91,11 @@ pub struct Ends {
 /// True if the file begins like a capture.
 ///
 /// # Errors
-/// If the file is compressed.
+/// If the file is empty or compressed.
 pub fn recognise(path: &Path) -> Result<bool, CaptureError> {
+    if path.metadata().is_ok_and(|file| file.is_file() && file.len() == 0) {
+        return Err(CaptureError::Empty(path.to_owned()));
+    }
     let mut magic = [0; 4];
     // Files that cannot be read are reported when they are read as recordings.
     let is_read = File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok();
@@ -103,6 +112,9 @@ impl Captured {
     /// If the file cannot be opened or contains no server. A damaged file is read up to the damage.
     pub fn read(path: &Path, ports: &[u16], settings: &Settings, timelines: bool) -> Result<Captured, CaptureError> {
         let broken = |error| CaptureError::File { path: path.to_owned(), error };
+        if file::read(path).map_err(broken)?.next().is_none() {
+            return Err(CaptureError::NoPackets(path.to_owned()));
+        }
         let found = if ports.is_empty() { find(path).map_err(broken)? } else { Vec::new() };
         let packets = file::read(path).map_err(broken)?;
         let servers = servers(&found, ports);

@@ -42,6 +42,40 @@ fn prefill_leg_is_its_own_operation_without_output() {
     assert_eq!(leg("/v1/chat/completions", true, 2).labels.route, Route::Chat);
 }
 
+/// The record of a request of TensorRT-LLM's routing server. `answer`: keys of the response's choice.
+fn context_leg(request_type: &str, max_tokens: u32, answer: &str) -> Record {
+    let body = format!(
+        r#"{{"model":"m","messages":[],"max_tokens":{max_tokens},"disaggregated_params":{{"request_type":"{request_type}"}}}}"#
+    );
+    let request =
+        format!("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let body = format!(
+        r#"{{"id":"chatcmpl-1","choices":[{{"index":0,"message":{{"content":"a"}},"finish_reason":"length"{answer}}}],"usage":{{"prompt_tokens":900,"completion_tokens":1}}}}"#
+    );
+    let response =
+        format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let replayed = Wire::open()
+        .client(request.as_bytes())
+        .server(response.as_bytes())
+        .close(Close::Finished { first: Side::Client });
+    assert_eq!((replayed.records.len(), replayed.in_flight), (1, 0));
+    replayed.records.into_iter().next().expect("one record")
+}
+
+#[test]
+fn context_only_request_is_a_prefill_leg_if_the_engine_reads_it() {
+    let answer = r#","disaggregated_params":{"request_type":"context_only","ctx_request_id":7}"#;
+    for (max_tokens, answer) in [(100, answer), (1, answer), (1, "")] {
+        let record = context_leg("context_only", max_tokens, answer);
+        assert_eq!((record.labels.route, record.outcome), (Route::Prefill, Outcome::Ok), "{max_tokens} {answer}");
+        assert_eq!(record.input_tokens.map(|count| count.tokens), Some(900), "{max_tokens} {answer}");
+        assert_eq!(record.output_tokens, None, "{max_tokens} {answer}");
+    }
+    // An engine that does not know the key generates the whole response.
+    assert_eq!(context_leg("context_only", 100, "").labels.route, Route::Chat);
+    assert_eq!(context_leg("generation_only", 1, answer).labels.route, Route::Chat);
+}
+
 #[test]
 fn prefill_leg_is_outside_objectives_and_in_series_of_its_own() {
     let evaluator = Evaluator::new(tokometer_telemetry::slo::Settings::default());

@@ -40,6 +40,7 @@ mod native;
 mod network;
 mod observer_cost;
 mod odd_servers;
+mod odd_shapes;
 mod pcap;
 mod phases;
 mod pod_end;

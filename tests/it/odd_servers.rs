@@ -7,8 +7,8 @@ use tokometer_observe::measure::{CountSource, Message, Outcome, Record, Unread};
 
 use crate::endings::Wire;
 
-const CHAT: &str = "/v1/chat/completions";
-const SSE: &str = "content-type: text/event-stream\r\n";
+pub(crate) const CHAT: &str = "/v1/chat/completions";
+pub(crate) const SSE: &str = "content-type: text/event-stream\r\n";
 const CLOSED: Close = Close::Finished { first: Side::Client };
 
 fn request(path: &str) -> Vec<u8> {
@@ -18,7 +18,7 @@ fn request(path: &str) -> Vec<u8> {
 
 /// The response with these header lines and this body, delivered in one piece, then in two pieces for every split.
 /// All deliveries must lead to the same record.
-fn responses(path: &str, headers: &str, body: &str) -> Replayed {
+pub(crate) fn responses(path: &str, headers: &str, body: &str) -> Replayed {
     let head = format!("HTTP/1.1 200 OK\r\n{headers}content-length: {}\r\n\r\n", body.len());
     let deliver = |first: &str, second: &str| {
         let wire = Wire::open().client(&request(path)).server(head.as_bytes()).server(first.as_bytes());
@@ -51,19 +51,19 @@ fn summary(record: &Record) -> Summary {
 }
 
 /// The outcome, and the output tokens with their source.
-type Counted = (Outcome, Option<(u64, CountSource)>);
+pub(crate) type Counted = (Outcome, Option<(u64, CountSource)>);
 
-fn counted(path: &str, headers: &str, body: &str) -> Counted {
+pub(crate) fn counted(path: &str, headers: &str, body: &str) -> Counted {
     let replayed = responses(path, headers, body);
     let record = &replayed.records[0];
     (record.outcome, record.output_tokens.map(|count| (count.tokens, count.source)))
 }
 
-fn sse(events: &[&str]) -> String {
+pub(crate) fn sse(events: &[&str]) -> String {
     events.iter().map(|event| format!("data: {event}\n\n")).collect()
 }
 
-fn delta(text: &str) -> String {
+pub(crate) fn delta(text: &str) -> String {
     format!(r#"{{"id":"c","model":"m","choices":[{{"index":0,"delta":{{"content":"{text}"}},"finish_reason":null}}]}}"#)
 }
 
@@ -71,14 +71,14 @@ fn delta_with(usage: &str) -> String {
     format!(r#"{{"id":"c","choices":[{{"index":0,"delta":{{"content":"a"}}}}],"usage":{usage}}}"#)
 }
 
-const STOP: &str = r#"{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
-const DONE: &str = "[DONE]";
+pub(crate) const STOP: &str = r#"{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
+pub(crate) const DONE: &str = "[DONE]";
 
-fn used(input: u64, output: u64) -> String {
+pub(crate) fn used(input: u64, output: u64) -> String {
     format!(r#"{{"prompt_tokens":{input},"completion_tokens":{output},"total_tokens":{}}}"#, input + output)
 }
 
-fn total(input: u64, output: u64) -> String {
+pub(crate) fn total(input: u64, output: u64) -> String {
     format!(r#"{{"id":"c","choices":[],"usage":{}}}"#, used(input, output))
 }
 
@@ -89,7 +89,7 @@ fn around(before: &[&str], after: &[&str]) -> String {
     sse(&before.iter().copied().chain(tokens).chain(after.iter().copied()).collect::<Vec<_>>())
 }
 
-const EXACT: fn(u64) -> Counted = |n| (Outcome::Ok, Some((n, CountSource::Usage)));
+pub(crate) const EXACT: fn(u64) -> Counted = |n| (Outcome::Ok, Some((n, CountSource::Usage)));
 const AT_LEAST: fn(u64) -> Counted = |n| (Outcome::Ok, Some((n, CountSource::Deltas)));
 
 #[test]

@@ -180,3 +180,30 @@ fn control_characters_of_received_text_and_file_names_are_escaped() {
         }
     }
 }
+
+#[test]
+fn capture_without_packets_is_an_error_of_its_own() {
+    use tokometer::replay::{CaptureError, Captured, is_capture};
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let write = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).expect("the file is written");
+        path
+    };
+    for name in ["empty.pcap", "empty.pcapng", "empty.jsonl"] {
+        let error = is_capture(&write(name, b"")).expect_err("the file is empty");
+        assert!(matches!(error, CaptureError::Empty(_)) && error.to_string().contains(name), "{error}");
+    }
+    let pcap = [&[0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0][..], &[0; 8], &[0, 0, 4, 0, 1, 0, 0, 0]].concat();
+    let block = [0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0];
+    let pcapng = [&block[..], &[0xff; 8], &[28, 0, 0, 0]].concat();
+    for (name, bytes) in [("header.pcap", pcap), ("header.pcapng", pcapng)] {
+        let path = write(name, &bytes);
+        assert!(is_capture(&path).expect("a capture"), "{name}");
+        for ports in [&[][..], &[8000]] {
+            let error = Captured::read(&path, ports, &Settings::default(), false).expect_err("no packets");
+            assert!(matches!(error, CaptureError::NoPackets(_)), "{name}: {error}");
+            assert!(error.to_string().contains("contains no packets"), "{error}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 //! [`input`] is the interface to traffic sources, [`observer`] parses connections, and [`measure`] turns the events
 //! into one record per request.
 
+mod aborts;
 mod counter;
 pub mod input;
 pub mod measure;

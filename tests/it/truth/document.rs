@@ -29,7 +29,7 @@ that the recording client observed, and times with those of a naive parser.
 - **Other outcomes**: outcomes other than `ok`, with the engine's error type.
 - **Queue time**: source of the queue time; `-` if the response reports no queue time.
 
-Other protocols have separate tests: `tests/it/http2` (HTTP/2 and gRPC) and `tests/it/websocket` (`/v1/realtime`). gRPC
+Other protocols have separate tests: `tests/it/http2` (HTTP/2 and gRPC) and `tests/it/websocket` (`/v1/realtime`, and the Responses API). gRPC
 responses from vLLM, SMG and TensorRT-LLM contain token counts or ids; responses from Triton do not.
 
 A `ModelStreamInfer` call to Triton is recorded as one request, even if the call contains several requests. Its token
@@ -39,20 +39,27 @@ mark. In a realtime session, each response is recorded as one request.
 
 ## Servers that deviate from their API
 
-Tokometer reads these responses as users of such servers reported them (`tests/it/odd_servers.rs`):
+Tokometer reads these responses as users of such servers reported them (`tests/it/odd_servers.rs`,
+`tests/it/odd_shapes.rs`):
 
 | The server | What tokometer records |
 |---|---|
-| sends no `content-type`, or a wrong one | the body is read by its first byte: an event stream or JSON |
+| sends no `content-type`, or a wrong one | the body is read by its first byte: an event stream or JSON. JSON lines are recognized at their second line, whose time their first event gets |
+| begins with a byte order mark, sends no blank line between events, or sends `[done]` | events, as in a valid stream |
 | sends an unknown format | outcome `ok` without token counts; the body counts as unread (`unknown_format`), and one line per model is logged |
-| ends a response with the finish reason `abort` while the client is connected (vLLM, SGLang) | `error_in_stream`; a user's own call of `/abort_request` looks the same |
+| ends a response with a finish reason such as `abort`, `cancelled`, `error`, `timeout`, `network_error` or `insufficient_system_resource` while the client is connected (vLLM, SGLang, TensorRT-LLM, Zhipu, DeepSeek) | `error_in_stream`, unless a client aborted the request |
+| aborts a request because a client called `/abort_request` (SGLang, LMDeploy) or `/abort_requests` (vLLM) with its ID, or for all requests, on the same listener and during the request | `client_abort_mid_stream` or `client_abort_before_first_token`. The server must accept the call; tokometer remembers the last 32 calls for 60 s |
+| sends finish reasons in another case, as an object, or as the text `null` | the reason, without case; `null` is no finish reason |
 | names an event `error`, or sends a field `error:`, without an error in the data (Dynamo, llama.cpp) | `error_in_stream` |
 | sends an empty `error` next to tokens | no error |
+| reports errors in `choices[].error` (OpenRouter), `x_groq.error` or `base_resp` (MiniMax) | `error_in_stream` |
+| sends the text so far in `message` next to `delta` (Perplexity) | only `delta` counts |
 | sends `usage` before the last tokens, or a `usage` below the number of events with tokens | a lower bound |
 | repeats the same `usage` in every event | no running count: gaps and stalls are measured as without it |
 | sends `usage` in an event with an empty choice after the finish reason | an exact count |
-| sends text in lists of parts, one tool call without a list (TGI 2.4), or `reasoning_details` | tokens, as for strings |
-| names counts differently: `cached_tokens` (Kimi), `prompt_cache_hit_tokens` (DeepSeek), `prompt_eval_cached_count` (Ollama), `input_tokens` (mlx-vlm), `choices[].usage`, `x_groq.usage` | the same counts as under their usual names |
+| sends text as a part or in lists of parts, one tool call without a list (TGI 2.4), arguments as an object, `thinking`, `thinking_blocks` or `reasoning_details` | tokens, as for strings |
+| writes counts as strings or as floating-point numbers | the counts; fractions and negative numbers are ignored |
+| names counts differently: `cached_tokens` (Kimi), `prompt_cache_hit_tokens` (DeepSeek), `prompt_eval_cached_count` (Ollama), `input_tokens` (mlx-vlm), `inputTokens`, `promptTokens`, `choices[].usage`, `choices[].delta.usage`, `x_groq.usage` | the same counts as under their usual names |
 | omits cache counts in a later `usage` of the Messages API | the earlier counts are kept |
 | writes NaN or Infinity, or escapes letters of keys | values as in valid JSON |
 | reports a negative duration (vLLM) | no duration |

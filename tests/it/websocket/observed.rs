@@ -198,3 +198,32 @@ fn websocket_on_another_path_is_one_request() {
     let replayed = wire.close(CLIENT_LEFT);
     assert_eq!(outcomes(&replayed), [Outcome::Ok]);
 }
+
+#[test]
+fn responses_over_a_websocket_are_requests_of_their_own() {
+    let handshake = String::from_utf8_lossy(HANDSHAKE).replace("/v1/realtime", "/v1/responses");
+    let create = of_client(r#"{"type":"response.create","model":"m","input":[],"store":false}"#);
+    let created = of_server(
+        r#"{"type":"response.created","sequence_number":0,"response":{"id":"resp_1","status":"in_progress"}}"#,
+    );
+    let delta = of_server(r#"{"type":"response.output_text.delta","sequence_number":1,"delta":"a"}"#);
+    let completed = of_server(
+        r#"{"type":"response.completed","sequence_number":2,"response":{"id":"resp_1","model":"m","status":"completed","usage":{"input_tokens":7,"output_tokens":3}}}"#,
+    );
+    let failed = of_server(r#"{"type":"error","status":400,"error":{"type":"invalid_request_error","code":"x"}}"#);
+    let wire = Wire::open().client(handshake.as_bytes()).server(SWITCHED);
+    // The second response is requested during the first.
+    let wire = wire.client(&create).server(&created).server(&delta).client(&create).server(&delta).server(&completed);
+    let wire = wire.server(&created).server(&delta).server(&completed);
+    let replayed = wire.client(&create).server(&failed).client(&create).server(&created).close(CLIENT_LEFT);
+    let (ok, error, left) = (Outcome::Ok, Outcome::ErrorInStream, Outcome::ClientAbortBeforeFirstToken);
+    assert_eq!(outcomes(&replayed), [ok, ok, ok, error, left]);
+    for (place, (chunks, wait)) in [(1, (2, 2)), (2, (1, 4))] {
+        let record = &replayed.records[place];
+        assert_eq!((record.labels.route.operation(), record.labels.streaming), ("chat", Some(true)), "{place}");
+        assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((3, CountSource::Usage)), "{place}");
+        assert_eq!((record.input_tokens.map(|n| n.tokens), record.chunks), (Some(7), chunks), "{place}");
+        assert_eq!(record.since_requested(record.first_token), Some(Duration::from_millis(wait)), "{place}");
+    }
+    assert_eq!(replayed.records[3].error_type.as_deref(), Some("invalid_request_error"));
+}

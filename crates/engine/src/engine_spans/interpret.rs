@@ -82,7 +82,9 @@ impl Interpreter {
     pub fn take(&mut self, span: &Span<'_>) -> Option<Box<RequestSpan>> {
         match span.name.as_str() {
             SGLANG_QUEUE => {
-                self.queue_stage((span.trace_id, span.parent?), length(span));
+                if let Some(time) = length(span) {
+                    self.queue_stage((span.trace_id, span.parent?), time);
+                }
                 None
             }
             REQUEST => request(span, false),
@@ -171,11 +173,12 @@ fn request(span: &Span<'_>, sglang: bool) -> Option<Box<RequestSpan>> {
     }
     let id = if sglang { rid } else { id };
     let id = id.as_deref().and_then(comparable_span_id).map(Box::from);
-    Some(Box::new(RequestSpan { id, parent: span.parent, length: length(span), reported }))
+    Some(Box::new(RequestSpan { id, parent: span.parent, length: length(span).unwrap_or_default(), reported }))
 }
 
-fn length(span: &Span<'_>) -> Duration {
-    Duration::from_nanos(span.end.saturating_sub(span.start))
+/// The duration; `None` if the span ends before it starts.
+fn length(span: &Span<'_>) -> Option<Duration> {
+    span.end.checked_sub(span.start).map(Duration::from_nanos)
 }
 
 fn text(value: Value) -> Option<String> {

@@ -14,9 +14,10 @@ closed_enum! {
         /// The response is complete and not empty. An empty response counts as `ok` if it is a redirect (300-399), or
         /// if the request only loads a model or asks for a background response.
         Ok = "ok",
-        /// The client disconnected before the first token.
+        /// The client disconnected before the first token, or aborted the request with a call such as `/abort_request`.
         ClientAbortBeforeFirstToken = "client_abort_before_first_token",
-        /// The client disconnected between the first token and the end of the response.
+        /// The client disconnected between the first token and the end of the response, or aborted the request with a
+        /// call such as `/abort_request`.
         ClientAbortMidStream = "client_abort_mid_stream",
         /// The server could not be reached, or closed an HTTP/2 connection (GOAWAY) before it processed the request.
         UpstreamRefused = "upstream_refused",

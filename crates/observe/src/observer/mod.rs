@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 
+use crate::aborts::Aborts;
 use crate::input::{Activity, Close, Connection, Direction, Network, NetworkSource, Observe, Observer, TraceParent};
 use crate::measure::{Sink, Thresholds};
 use crate::observer::connection::ConnectionObserver;
@@ -54,6 +55,8 @@ struct Shared {
 #[derive(Debug)]
 struct Lasting {
     engines: Vec<LastSeen>,
+    /// By listener.
+    aborts: Vec<Aborts>,
     observed: AtomicUsize,
     open: AtomicUsize,
     /// Time spent in observers, estimated from one call in 64.
@@ -75,6 +78,7 @@ impl Observers {
         let engines = (0..listeners).map(|_| LastSeen::default()).collect();
         let lasting = Arc::new(Lasting {
             engines,
+            aborts: (0..listeners).map(|_| Aborts::default()).collect(),
             observed: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             busy_nanos: AtomicU64::new(0),

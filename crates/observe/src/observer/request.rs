@@ -13,7 +13,7 @@ use crate::observer::engine::Recogniser;
 use crate::observer::headers::{TgiHeaders, grpc_status, id};
 use crate::observer::session::Session;
 use tokometer_decode::{
-    Engine, EngineFacts, Framing, RequestDecoder, ResponseDecoder, ResponseInfo, Route, StreamEvent, Work,
+    Engine, EngineFacts, Framing, RequestDecoder, ResponseDecoder, ResponseInfo, Route, StreamEvent,
 };
 use tokometer_wire::budget::Account;
 use tokometer_wire::grpc::Event;
@@ -30,6 +30,8 @@ pub(super) struct OpenRequest {
     bodies: Bodies,
     /// Status name of a failed gRPC call.
     rpc_error: Option<&'static str>,
+    /// The request asks TensorRT-LLM for the prefill only.
+    context_only: bool,
 }
 
 impl OpenRequest {
@@ -42,6 +44,7 @@ impl OpenRequest {
             response: None,
             bodies: Bodies::default(),
             rpc_error: None,
+            context_only: false,
         })
     }
 
@@ -86,11 +89,12 @@ impl OpenRequest {
 
     pub(super) fn request_head(&mut self, head: &RequestHead<'_>, account: &Account, shared: &Shared) {
         let route = shared.settings.route(head.method, head.target);
+        let route = if route == Route::Other { websocket_route(head, shared) } else { route };
         let engine = shared.last_engine(self.measured.listener()).and_then(Engine::of_name);
         self.recogniser = Recogniser::new(route, shared.settings.engine, engine);
         let targets = shared.settings.targets.of(head);
         self.measured.request_head(route, trace(head), id(head.header("x-request-id")), targets, shared.sink.as_ref());
-        if !route.is_read() && route != Route::Invocations {
+        if !route.is_read() && !matches!(route, Route::Invocations | Route::Abort) {
             return;
         }
         if route.is_rpc() {
@@ -136,8 +140,18 @@ impl OpenRequest {
         if self.bodies.is_waiting(Message::Request) {
             self.unread(Message::Request, Unread::Ratio, shared);
         }
+        if let Some(aborted) = self.request.as_ref().and_then(|decoder| decoder.aborted())
+            && let Some(aborts) = shared.lasting.aborts.get(self.measured.listener())
+        {
+            aborts.add(self.id(), aborted, at);
+        }
         let parameters = self.parameters();
         self.measured.request_end(parameters, at, shared.sink.as_ref());
+    }
+
+    /// Connection and sequence number.
+    fn id(&self) -> (u64, u64) {
+        (self.measured.connection(), self.measured.sequence())
     }
 
     /// On a path shared by several APIs, determines the API from the body received so far. Also recognises prefill
@@ -152,6 +166,7 @@ impl OpenRequest {
         } else if facts.prefill_leg && matches!(route, Route::Chat | Route::Completions) && self.response.is_none() {
             self.measured.request_is(Route::Prefill, shared.sink.as_ref());
         }
+        self.context_only |= facts.context_only;
     }
 
     /// Returns the request parameters received so far and drops the decoder.
@@ -175,9 +190,15 @@ impl OpenRequest {
         self.recogniser.head(head);
         let framing = head.header("content-type").and_then(Framing::of_content_type);
         let route = self.measured.route();
+        if route == Route::Abort
+            && !(200..300).contains(&head.status)
+            && let Some(aborts) = shared.lasting.aborts.get(self.measured.listener())
+        {
+            aborts.remove(self.id());
+        }
         let streaming = match framing {
             Some(Framing::Grpc) => route.generates() && route.streams_rpc(),
-            framing => route.work() != Work::Neither && framing.is_some_and(Framing::is_stream),
+            framing => framing.is_some_and(Framing::is_stream),
         };
         if framing == Some(Framing::Grpc) && route.is_rpc() {
             self.bodies.begin_messages(Message::Response, head.header("grpc-encoding"), account, shared);
@@ -289,6 +310,9 @@ impl OpenRequest {
             facts.insert(marks_of_request_id(asked, id));
         }
         self.recogniser.body(facts);
+        if self.context_only && self.measured.generates() && self.recogniser.engine() == Some(Engine::TensorrtLlm) {
+            self.measured.was_prefill();
+        }
         if let Some(engine) = self.recogniser.engine() {
             shared.recognised(self.measured.listener(), engine);
         }
@@ -308,6 +332,10 @@ impl OpenRequest {
             response_id: response.and_then(ResponseDecoder::response_id).map(Into::into),
             error_type: error_type.map(Into::into),
             habits: self.recogniser.habits(),
+            aborted: self.measured.is_aborted()
+                && shared.lasting.aborts.get(self.measured.listener()).is_some_and(|aborts| {
+                    aborts.cover(response.and_then(ResponseDecoder::response_id), self.measured.started(), at)
+                }),
             known: response.is_some_and(ResponseDecoder::is_known),
             text: self.response.as_mut().and_then(|decoder| decoder.take_text()),
         };
@@ -373,6 +401,14 @@ impl OpenRequest {
 /// Parses the caller's `traceparent`.
 fn trace(head: &RequestHead<'_>) -> Option<TraceParent> {
     head.header("traceparent").and_then(TraceParent::parse)
+}
+
+/// The route of a WebSocket handshake on the path of the Responses API (OpenAI): its messages are the events of this API.
+fn websocket_route(head: &RequestHead<'_>, shared: &Shared) -> Route {
+    let is_websocket = head.method == "GET"
+        && head.header("upgrade").is_some_and(|to| to.trim_ascii().eq_ignore_ascii_case(b"websocket"));
+    let route = if is_websocket { shared.settings.route("POST", head.target) } else { Route::Other };
+    if route == Route::Responses { route } else { Route::Other }
 }
 
 /// Passes an event of a stream to `measure`.

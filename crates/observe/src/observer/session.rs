@@ -1,9 +1,10 @@
-//! WebSocket session on a realtime route. Each response is recorded as one request.
+//! WebSocket session on a realtime route, or of the Responses API. Each response is recorded as one request.
 //!
 //! A response is requested by the client (`response.create` or `input_audio_buffer.commit`), or started by the server
 //! when it detects the end of speech. A response started by the server has no request time, and so no time to first
 //! token. The handshake is recorded as a separate request without tokens.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -17,6 +18,9 @@ use tokometer_wire::websocket::{Event, Sender};
 
 /// Close codes that are not errors (RFC 6455, section 7.4.1): normal closure and going away.
 const NORMAL_CLOSE_CODES: [u16; 2] = [1000, 1001];
+
+/// Maximum number of requests that wait for the open response of a session; more are not recorded.
+const MAX_WAITING: usize = 16;
 
 /// State of a session between and during its responses.
 #[derive(Debug)]
@@ -34,6 +38,9 @@ pub(super) struct Session {
     pub(super) server: Option<Box<ResponseDecoder>>,
     /// Sender and code of the first close frame.
     closing: Option<(Sender, Option<u16>)>,
+    /// When the client requested further responses during the open one. In the Responses API, the server generates them
+    /// one after the other.
+    waiting: VecDeque<Instant>,
 }
 
 /// Effect of a frame on the session. The event is not boxed, to avoid an allocation per token.
@@ -65,6 +72,7 @@ impl Session {
             client: decoder(),
             server: Some(Box::new(decoder())),
             closing: None,
+            waiting: VecDeque::new(),
         }
     }
 
@@ -125,8 +133,15 @@ impl Requests {
                 }
             }
             Effect::Requested if self.open.is_empty() => self.begin_response(Some(at), at),
-            // vLLM's clients send `input_audio_buffer.commit` repeatedly during a response.
-            Effect::Requested => {}
+            Effect::Requested => {
+                // vLLM's realtime clients send `input_audio_buffer.commit` repeatedly during a response.
+                if let Some(session) = &mut self.session
+                    && session.route == Route::Responses
+                    && session.waiting.len() < MAX_WAITING
+                {
+                    session.waiting.push_back(at);
+                }
+            }
             Effect::Event(event) => self.session_event(&event, at),
             Effect::Unread(of, why) => {
                 if let Some(request) = self.open.first_mut().filter(|_| of == Message::Response) {
@@ -161,11 +176,15 @@ impl Requests {
         if let (Some(request), Some(decoder)) = (self.open.first_mut(), session.server.as_deref()) {
             request.message(event, decoder, at, &self.shared);
         }
-        if event.end
+        // In the Responses API, an error is the last event of its response.
+        if (event.end || event.error && session.route == Route::Responses)
             && let Some(request) = self.take_oldest(at)
             && let Some(session) = &mut self.session
         {
             request.end_in_session(session, Ending::Complete, at, &self.shared);
+            if let Some(asked) = session.waiting.pop_front() {
+                self.begin_response(Some(asked), asked);
+            }
         }
     }
 

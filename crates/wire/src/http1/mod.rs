@@ -1,6 +1,7 @@
 //! Both directions of one HTTP/1.1 connection.
 
 mod body;
+mod follows;
 mod head;
 mod lenient;
 
@@ -8,10 +9,10 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::http1::body::{BadBody, Body, items, request_body, response_body};
+use crate::http1::body::{BadBody, Body, items, request_body};
+use crate::http1::follows::{Follows, is_close};
 use crate::http1::head::{Gather, is_token};
 use crate::message::{Fault, ResponseHead, Visitor};
-use crate::websocket::Extensions;
 
 /// The first part of the HTTP/2 connection preface (RFC 9113, section 3.4), which parses as the headers of a request.
 /// The method PRI has no other use (RFC 7540, section 11.6), so the parser need not wait for the `SM` that follows.
@@ -503,7 +504,7 @@ impl Http1 {
         let may_upgrade = !self.request_open() && self.waiting.len() <= 1;
         let follows = head::split_response(head, |head| {
             let follows = Follows::of(kind, head, may_upgrade)?;
-            if self.waiting.is_empty() && !matches!(follows, Follows::Response) {
+            if self.waiting.is_empty() && !matches!(follows, Follows::Response) && !self.is_farewell(head) {
                 unexpected = true;
                 self.add_unread(head.status, at, visitor);
             }
@@ -528,6 +529,13 @@ impl Http1 {
             Follows::Protocol => return Err(Fault::Upgraded),
         }
         Ok(unexpected)
+    }
+
+    /// True for a response to no request: before a server closes a connection on which the client is idle, it may send
+    /// 408 (RFC 9110, section 15.5.9) or another error. It generates nothing.
+    fn is_farewell(&self, head: &ResponseHead<'_>) -> bool {
+        let closes = || head.header("connection").is_some_and(|options| items(options).any(is_close));
+        matches!(self.request_at, RequestAt::Between) && (head.status == 408 || head.status >= 400 && closes())
     }
 
     /// Handles a response without a request: reports a request that was not recognised, and searches for the next one.
@@ -562,39 +570,4 @@ impl Http1 {
 /// [`Visitor::needs`] of a borrowed visitor.
 fn needs<V: Visitor>(visitor: &&mut V, name: &str) -> bool {
     visitor.needs(name)
-}
-
-/// What follows the headers of a response.
-enum Follows {
-    /// Another response to the same request: this one was interim.
-    Response,
-    /// The next message.
-    Nothing,
-    Body(Body),
-    /// HTTP/2, with the response to the same request on stream 1 (RFC 7540, section 3.2).
-    Http2,
-    WebSocket(Extensions),
-    /// Another protocol.
-    Protocol,
-}
-
-impl Follows {
-    fn of(kind: RequestKind, head: &ResponseHead<'_>, may_upgrade: bool) -> Result<Follows, BadBody> {
-        match (head.status, kind) {
-            // No status class is below 1xx (RFC 9110, section 15), so the length of such a message is undefined.
-            (0..100, _) => Err(BadBody),
-            (101, _) if may_upgrade && is_h2c(head) => Ok(Follows::Http2),
-            (101, _) if may_upgrade && head.is_websocket() => {
-                Ok(Follows::WebSocket(Extensions::of(head.values("sec-websocket-extensions"))))
-            }
-            (101, _) | (200..300, RequestKind::Connect) => Ok(Follows::Protocol),
-            (100..200, _) => Ok(Follows::Response),
-            (_, RequestKind::Head) => Ok(Follows::Nothing),
-            (status, _) => Ok(response_body(status, head.headers)?.map_or(Follows::Nothing, Follows::Body)),
-        }
-    }
-}
-
-fn is_h2c(head: &ResponseHead<'_>) -> bool {
-    head.header("upgrade").is_some_and(|protocols| items(protocols).eq([b"h2c"]))
 }

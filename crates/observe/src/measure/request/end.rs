@@ -50,8 +50,8 @@ impl Request {
     }
 
     fn record(&mut self, closing: Closing, at: Instant, thresholds: &Thresholds, sink: &dyn Sink) -> Record {
-        let Closing { ending, server, response_id, error_type, habits, known, text: _ } = closing;
-        let conclusion = Conclusion::of(self, ending, habits, known);
+        let Closing { ending, server, response_id, error_type, habits, aborted, known, text: _ } = closing;
+        let conclusion = Conclusion::of(self, ending, habits, aborted, known);
         if conclusion.unknown_format {
             sink.unread(self.listener(), Message::Response, Unread::UnknownFormat);
         }
@@ -59,8 +59,10 @@ impl Request {
         let streaming = self.response.status.map(|_| self.response.streaming).or(asked_stream);
         let labels = Labels { request_model: self.parameters.model.take(), ..self.labels(server, streaming) };
         let choices = if self.generates() { self.parameters.choices() } else { 1 };
-        let began_with_headers =
-            habits.head_when_scheduled && self.response.streaming && self.response.status == Some(200);
+        let began_with_headers = habits.head_when_scheduled
+            && self.generates()
+            && self.response.streaming
+            && self.response.status == Some(200);
         let mut record = Record {
             connection: self.connection,
             sequence: self.sequence,

@@ -312,6 +312,16 @@ impl Request {
         self.watches.response_started(status, true);
     }
 
+    /// The response shows that the engine computed only the prefill.
+    pub fn was_prefill(&mut self) {
+        self.route = Route::Prefill;
+    }
+
+    /// True if the engine gave up the request.
+    pub fn is_aborted(&self) -> bool {
+        self.response.is_aborted()
+    }
+
     /// The server reported an error.
     pub fn fail(&mut self) {
         self.response.failure = Failure::Reported;

@@ -36,7 +36,8 @@ pub(super) struct Conclusion {
     ending: Ending,
     /// Status of the response, or of a failed RPC.
     status: Option<u16>,
-    /// [`Failure::AfterClientLeft`] if the engine may have reported an error only because the client had disconnected.
+    /// [`Failure::AfterClientLeft`] if the engine may have reported an error only because the client had disconnected,
+    /// or had aborted the request.
     failure: Failure,
     streaming: bool,
     /// An empty response is not an error: no output was requested, the output will be available later, or it is not
@@ -51,12 +52,19 @@ pub(super) struct Conclusion {
 }
 
 impl Conclusion {
-    /// The final state of a request whose transfer ended with `ending`. `known`: the body has a text or a status of its
-    /// API, possibly empty.
-    pub(super) fn of(request: &Request, ending: Ending, habits: EngineHabits, known: bool) -> Conclusion {
+    /// The final state of a request whose transfer ended with `ending`. `aborted`: a client aborted the request with a
+    /// call of its own. `known`: the body has a text or a status of its API, possibly empty.
+    pub(super) fn of(
+        request: &Request,
+        ending: Ending,
+        habits: EngineHabits,
+        aborted: bool,
+        known: bool,
+    ) -> Conclusion {
         let Request { route, parameters, times, tokens, response, .. } = request;
         let begun = times.first_token.is_known();
         let failure = match response.failure {
+            Failure::Reported if aborted && response.is_aborted() => Failure::AfterClientLeft,
             Failure::AfterClientLeft if !habits.aborts_with_error && !response.is_aborted() => Failure::Reported,
             failure => failure,
         };
@@ -125,7 +133,9 @@ impl Conclusion {
         match self.failure {
             // An error reported in the stream takes precedence: it caused the connection to end.
             Failure::Reported => return Outcome::ErrorInStream,
-            Failure::AfterClientLeft if begun => return Outcome::ClientAbortMidStream,
+            Failure::AfterClientLeft if begun || has_tokens && request.client_left.get().is_none() => {
+                return Outcome::ClientAbortMidStream;
+            }
             Failure::AfterClientLeft => return Outcome::ClientAbortBeforeFirstToken,
             Failure::None => {}
         }

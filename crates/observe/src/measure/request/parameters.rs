@@ -96,6 +96,8 @@ pub struct Closing {
     pub error_type: Option<Box<str>>,
     /// How responses of the engine are interpreted.
     pub habits: EngineHabits,
+    /// A client aborted the request with a call of its own.
+    pub aborted: bool,
     /// The body has a text or a status of its API, possibly empty.
     pub known: bool,
     /// Text of the response, if it was kept.

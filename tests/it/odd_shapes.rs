@@ -1,0 +1,309 @@
+//! Values in other JSON shapes, under other keys or with other framing than the documented ones, and calls that abort
+//! requests. Each response is read in one piece and split at every byte.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokometer::replay::Notebook;
+use tokometer_observe::input::{Close, Connection, Direction, Observe, Side};
+use tokometer_observe::measure::{CountSource, Outcome};
+use tokometer_observe::observer::{Observers, Settings};
+
+use crate::endings::Wire;
+use crate::odd_servers::{CHAT, Counted, DONE, EXACT, SSE, STOP, counted, delta, responses, sse, total, used};
+
+const COMPLETIONS: &str = "/v1/completions";
+
+fn chat(delta: &str) -> String {
+    format!(r#"{{"id":"c","choices":[{{"index":0,"delta":{delta}}}]}}"#)
+}
+
+/// The events with tokens, and the outcome.
+fn chunks(path: &str, headers: &str, body: &str) -> (u64, Outcome) {
+    let replayed = responses(path, headers, body);
+    (replayed.records[0].chunks, replayed.records[0].outcome)
+}
+
+#[test]
+fn text_in_every_json_type_is_a_token() {
+    for text in [
+        r#"{"content":{"type":"text","text":"Hi"}}"#,
+        r#"{"content":{"type":"text","text":{"content":"Hi"}}}"#,
+        r#"{"content":null,"reasoning":{"text":"Hm"}}"#,
+        r#"{"thinking":"Hm"}"#,
+        r#"{"thinking_blocks":[{"type":"thinking","thinking":"Hm","signature":"s"}]}"#,
+        r#"{"reasoning_details":{"type":"reasoning.text","text":"Hm"}}"#,
+        r#"{"tool_calls":[{"name":"f","arguments":"{"}]}"#,
+        r#"{"tool_calls":[{"function":{"arguments":{"a":1}}}]}"#,
+        r#"{"function_call":{"name":"f"}}"#,
+        r#"{"audio":{"transcript":"Hi"}}"#,
+        r#"{"refusal":"No"}"#,
+    ] {
+        assert_eq!(chunks(CHAT, SSE, &sse(&[&chat(text), &chat(text), STOP, DONE])), (2, Outcome::Ok), "{text}");
+    }
+    for text in [r#"["Hi"]"#, r#"{"text":"Hi"}"#, r#"[{"text":"Hi"}]"#] {
+        let event = format!(r#"{{"id":"c","choices":[{{"index":0,"text":{text}}}]}}"#);
+        assert_eq!(chunks(COMPLETIONS, SSE, &sse(&[&event, STOP, DONE])), (1, Outcome::Ok), "{text}");
+    }
+    let piece = |delta: &str| format!(r#"{{"type":"response.output_text.delta","delta":{delta}}}"#);
+    let end = r#"{"type":"response.completed","response":{"status":"completed"}}"#;
+    for delta in [r#""a""#, r#"{"text":"a"}"#, r#"{"content":"a"}"#] {
+        assert_eq!(chunks("/v1/responses", SSE, &sse(&[&piece(delta), end])), (1, Outcome::Ok), "{delta}");
+    }
+}
+
+#[test]
+fn message_next_to_a_delta_repeats_the_text() {
+    let event = |delta: &str, so_far: &str, more: &str| {
+        let message = format!(r#""message":{{"role":"assistant","content":"{so_far}"}}"#);
+        let delta = format!(r#""delta":{{"role":"assistant","content":"{delta}"}}"#);
+        let choices = [format!("{message},{delta}"), format!("{delta},{message}")];
+        choices.map(|choice| format!(r#"{{"id":"c","choices":[{{"index":0,{choice}{more}}}],"usage":{}}}"#, used(5, 2)))
+    };
+    let stop = r#","finish_reason":"stop""#;
+    for order in [0, 1] {
+        let [first, second, last] = [event("a", "a", ""), event("b", "ab", ""), event("", "ab", stop)];
+        let body = sse(&[&first[order], &second[order], &last[order]]);
+        assert_eq!(chunks(CHAT, SSE, &body), (2, Outcome::Ok), "{order}");
+        assert_eq!(counted(CHAT, SSE, &body), EXACT(2), "{order}");
+    }
+    // Some servers send `message` in every event instead of `delta`.
+    let event = r#"{"id":"c","choices":[{"index":0,"message":{"content":"a"},"finish_reason":null}]}"#;
+    assert_eq!(chunks(CHAT, SSE, &sse(&[event, event, STOP, DONE])), (2, Outcome::Ok));
+}
+
+#[test]
+fn counts_in_other_places_and_types_are_read() {
+    let ended = |last: &str| sse(&[&delta("a"), &delta("b"), STOP, last, DONE]);
+    for usage in [
+        r#"{"prompt_tokens":9.0,"completion_tokens":4.0}"#,
+        r#"{"prompt_tokens":"9","completion_tokens":"4"}"#,
+        r#"{"promptTokens":9,"completionTokens":4}"#,
+        r#"{"inputTokens":9,"outputTokens":4,"totalTokens":13}"#,
+        r#"{"prompt_tokens":9,"completion_tokens":4,"prompt_tokens_details":null}"#,
+    ] {
+        let replayed = responses(CHAT, SSE, &ended(&format!(r#"{{"choices":[],"usage":{usage}}}"#)));
+        let record = &replayed.records[0];
+        assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((4, CountSource::Usage)), "{usage}");
+        assert_eq!(record.input_tokens.map(|count| count.tokens), Some(9), "{usage}");
+    }
+    let of_choice = |choice: &str| format!(r#"{{"id":"c","choices":[{{"index":0,{choice}}}]}}"#);
+    for last in [
+        of_choice(&format!(r#""delta":{{}},"usage":{}"#, used(9, 4))),
+        of_choice(&format!(r#""delta":{{"usage":{}}}"#, used(9, 4))),
+    ] {
+        assert_eq!(counted(CHAT, SSE, &ended(&last)), EXACT(4), "{last}");
+    }
+    // No count: negative, a fraction, or no number.
+    for usage in [r#"{"completion_tokens":-4}"#, r#"{"completion_tokens":3.5}"#, r#"{"completion_tokens":"many"}"#] {
+        let expected: Counted = (Outcome::Ok, Some((2, CountSource::Deltas)));
+        assert_eq!(counted(CHAT, SSE, &ended(&format!(r#"{{"choices":[],"usage":{usage}}}"#))), expected, "{usage}");
+    }
+}
+
+#[test]
+fn finish_reasons_in_every_form_end_the_stream() {
+    let stop =
+        |reason: &str| format!(r#"{{"id":"c","choices":[{{"index":0,"delta":{{}},"finish_reason":{reason}}}]}}"#);
+    let outcome = |reason: &str| {
+        let events = [delta("a"), delta("b"), stop(reason)];
+        counted(CHAT, SSE, &sse(&events.each_ref().map(String::as_str))).0
+    };
+    for reason in
+        [r#""STOP""#, r#""Length""#, r#""MAX_TOKENS""#, r#"{"type":"stop","matched":2}"#, r#""SAFETY""#, r#""x""#]
+    {
+        assert_eq!(outcome(reason), Outcome::Ok, "{reason}");
+    }
+    for reason in [
+        r#""abort""#,
+        r#""aborted""#,
+        r#""ABORT""#,
+        r#""cancelled""#,
+        r#""error""#,
+        r#""timeout""#,
+        r#""insufficient_system_resource""#,
+        r#""network_error""#,
+        r#"{"type":"abort","message":"x"}"#,
+    ] {
+        assert_eq!(outcome(reason), Outcome::ErrorInStream, "{reason}");
+    }
+    // Not finished: the stream is cut off.
+    for reason in [r#""null""#, r#""none""#, r#""""#, r#""not_finished""#, "null"] {
+        assert_eq!(outcome(reason), Outcome::Truncated, "{reason}");
+    }
+}
+
+#[test]
+fn stream_with_unusual_framing_is_read() {
+    let events = [&delta("a"), &delta("b"), STOP, &total(9, 2)];
+    let joined = |start: &str, end: &str| events.map(|event| format!("{start}{event}{end}")).concat();
+    for body in [
+        joined("data:", "\r\r"),
+        joined("data: ", "\n") + "data: [DONE]\n\n",
+        joined("data: ", "\r\n") + "data: [DONE]",
+        joined("id: 7\nretry: 3\nevent: message\ndata: ", "\n\n: ping\n\n") + "data: [done]\n\n",
+        format!("\u{feff}{}", joined("data: ", "\n\n")),
+        joined("", "\n"),
+        joined("", "\r\n"),
+    ] {
+        for headers in
+            [SSE, "", "content-type: text/plain\r\n", "content-type: application/x-ndjson; charset=utf-8\r\n"]
+        {
+            // JSON lines need no declaration, and neither do events.
+            assert_eq!(counted(CHAT, headers, &body), EXACT(2), "{headers:?} {body:?}");
+        }
+    }
+    let lines = "{\"model\":\"m\",\"message\":{\"content\":\"a\"},\"done\":false}\n\
+        {\"model\":\"m\",\"message\":{\"content\":\"\"},\"done\":true,\"done_reason\":\"stop\",\"total_duration\":9,\
+        \"load_duration\":1,\"prompt_eval_count\":4,\"eval_count\":2}\n";
+    for headers in ["", "content-type: application/json\r\n", "content-type: text/plain\r\n"] {
+        assert_eq!(
+            counted("/api/chat", headers, lines),
+            (Outcome::Ok, Some((2, CountSource::NativeCounter))),
+            "{headers:?}"
+        );
+    }
+    let body = format!("\u{feff}{{\"choices\":[{{\"message\":{{\"content\":\"a\"}}}}],\"usage\":{}}}\n", used(3, 1));
+    for headers in ["", "content-type: application/json; charset=utf-8\r\n"] {
+        let replayed = responses(CHAT, headers, &body);
+        let record = &replayed.records[0];
+        assert_eq!((record.outcome, record.labels.streaming), (Outcome::Ok, Some(false)), "{headers:?}");
+        assert_eq!(record.output_tokens.map(|count| count.tokens), Some(1), "{headers:?}");
+    }
+}
+
+#[test]
+fn errors_are_told_from_keys_that_are_always_present() {
+    let with = |error: &str| format!(r#"{{"id":"c","choices":[{{"index":0,"delta":{{"content":"a"}}}}],{error}}}"#);
+    for error in
+        [r#""error":null"#, r#""error":"""#, r#""error":{}"#, r#""base_resp":{"status_code":0,"status_msg":"success"}"#]
+    {
+        let body = sse(&[&with(error), &with(error), STOP, &total(9, 2), DONE]);
+        assert_eq!(counted(CHAT, SSE, &body), EXACT(2), "{error}");
+    }
+    for error in [
+        r#"{"error":"broken"}"#,
+        r#"{"error":{"message":"broken","code":500}}"#,
+        r#"{"error":{"detail":"broken"}}"#,
+        r#"{"choices":[{"index":0,"delta":{"content":""},"error":{"code":502,"message":"broken"}}]}"#,
+        r#"{"x_groq":{"id":"r","error":"broken"},"choices":[]}"#,
+        r#"{"choices":null,"base_resp":{"status_code":1004,"status_msg":"broken"}}"#,
+        r#"{"choices":[{"index":0,"delta":{"content":"a"}}],"error":{"message":"broken"}}"#,
+    ] {
+        assert_eq!(counted(CHAT, SSE, &sse(&[&delta("a"), error, DONE])).0, Outcome::ErrorInStream, "{error}");
+        let json = "content-type: application/json\r\n";
+        assert_eq!(counted(CHAT, json, error).0, Outcome::ErrorInStream, "{error}");
+    }
+}
+
+#[test]
+fn event_streams_of_other_apis_are_streams() {
+    let body = sse(&[r#"{"type":"speech.audio.delta","audio":"UklG"}"#, r#"{"type":"speech.audio.done"}"#]);
+    for path in ["/v1/audio/speech", "/v1/images/generations"] {
+        let replayed = responses(path, SSE, &body);
+        let record = &replayed.records[0];
+        assert_eq!((record.outcome, record.labels.streaming), (Outcome::Ok, Some(true)), "{path}");
+        let whole = responses(path, "content-type: application/json\r\n", "{}");
+        assert_eq!(whole.records[0].labels.streaming, Some(false), "{path}");
+    }
+}
+
+/// One connection per item, observed together.
+struct Connections {
+    observers: Observers,
+    notebook: Notebook,
+    now: Instant,
+}
+
+impl Connections {
+    fn new() -> Connections {
+        let notebook = Notebook::default();
+        let observers = Observers::new(Settings::default(), 1, Arc::new(notebook.clone()));
+        Connections { observers, notebook, now: Instant::now() }
+    }
+
+    fn open(&mut self, id: u64) -> Box<dyn tokometer_observe::input::Observer> {
+        let accepted = self.now;
+        let connection = Connection { id, peer: None, listener: 0, upstream: Arc::from("sim"), accepted };
+        self.observers.accepted(&connection).expect("observing is enabled")
+    }
+
+    fn tick(&mut self) -> Instant {
+        self.now += Duration::from_millis(1);
+        self.now
+    }
+
+    /// Sends this call on a connection of its own, and the server's response.
+    fn call(&mut self, path: &str, body: &str, status: u16) {
+        let mut observer = self.open(100);
+        let request = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        for half in [&request.as_bytes()[..request.len() - 3], &request.as_bytes()[request.len() - 3..]] {
+            observer.seen(Direction::Request, half, self.tick());
+        }
+        let response = format!("HTTP/1.1 {status} -\r\ncontent-length: 0\r\n\r\n");
+        observer.seen(Direction::Response, response.as_bytes(), self.tick());
+        observer.closed(Close::Finished { first: Side::Client }, self.tick());
+    }
+}
+
+/// The outcome of a stream with the id `r-17`, that the engine aborts after this call.
+fn aborted(path: &str, body: &str, status: u16, events: &[&str]) -> Outcome {
+    let mut connections = Connections::new();
+    let mut stream = connections.open(1);
+    let asked = r#"{"model":"m","stream":true}"#;
+    let request = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{asked}", asked.len());
+    stream.seen(Direction::Request, request.as_bytes(), connections.tick());
+    let abort = r#"{"id":"r-17","choices":[{"index":0,"delta":{},"finish_reason":"abort"}]}"#;
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+    stream.seen(Direction::Response, format!("{head}{}", sse(events)).as_bytes(), connections.tick());
+    connections.call(path, body, status);
+    stream.seen(Direction::Response, sse(&[abort, DONE]).as_bytes(), connections.tick());
+    let at = connections.tick();
+    stream.finished(Direction::Response, at);
+    stream.closed(Close::Finished { first: Side::Server }, at);
+    drop(stream);
+    let replayed = connections.notebook.take();
+    let found = replayed.records.iter().find(|record| record.connection == 1).expect("a record");
+    found.outcome
+}
+
+#[test]
+fn request_that_a_client_aborted_by_a_call_is_a_client_abort() {
+    let token = r#"{"id":"r-17","choices":[{"index":0,"delta":{"content":"a"}}]}"#;
+    for (path, body) in [
+        ("/abort_request", r#"{"rid": "r-17"}"#),
+        ("/abort_request", r#"{"rid": "r-", "abort_all": false}"#),
+        ("/abort_request", r#"{"rid": "", "abort_all": true}"#),
+        ("/abort_requests", r#"{"request_ids": ["other", "r-17-0"]}"#),
+        ("/inference/v1/abort_requests", r#"{"request_ids": ["r-17"]}"#),
+    ] {
+        assert_eq!(aborted(path, body, 200, &[token]), Outcome::ClientAbortMidStream, "{path} {body}");
+        assert_eq!(aborted(path, body, 200, &[]), Outcome::ClientAbortBeforeFirstToken, "{path} {body}");
+    }
+    for (path, body, status) in [
+        ("/abort_request", r#"{"rid": "other"}"#, 200),
+        ("/abort_request", r#"{"rid": "r-17"}"#, 404),
+        ("/abort_request", r#"{"rid": "r-17"#, 200),
+        ("/tokenize", r#"{"rid": "r-17"}"#, 200),
+    ] {
+        assert_eq!(aborted(path, body, status, &[token]), Outcome::ErrorInStream, "{path} {body}");
+    }
+}
+
+#[test]
+fn response_to_an_idle_client_is_no_fault() {
+    let request = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{{}}");
+    let ok = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+    for farewell in [
+        "HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.0 408 Request Time-out\r\nconnection: close\r\n\r\n<html>408</html>",
+        "HTTP/1.1 503 -\r\nconnection: close\r\ncontent-length: 2\r\n\r\nno",
+    ] {
+        let wire = Wire::open().client(request.as_bytes()).server(ok).server(farewell.as_bytes());
+        let replayed = wire.close(Close::Finished { first: Side::Server });
+        assert_eq!((replayed.records.len(), replayed.detached.as_slice()), (1, [].as_slice()), "{farewell}");
+    }
+    // Any other response belongs to a request that was not recognised.
+    let replayed = Wire::open().client(request.as_bytes()).server(ok).server(ok);
+    assert_eq!(replayed.close(Close::Finished { first: Side::Server }).records.len(), 2);
+}
