@@ -237,10 +237,10 @@ fn over_limits(attack: &Attack, measured: &Measured) -> Vec<String> {
     let seen = &measured.seen;
     let limits = limits::of(&attack.name);
     if let Some(decoded) = measured.decoded {
-        // In rewrite mode, the rewriter and the observer decode the same body.
-        let times = if REWRITES.load(Relaxed) { 2.0 } else { 1.0 };
-        let limit = times * limits::DECODED_PER_RECEIVED;
-        assert(decoded <= limit, format!("{decoded:.0} bytes decoded per byte, limit {limit}"));
+        assert(
+            decoded <= limits::DECODED_PER_RECEIVED,
+            format!("{decoded:.0} bytes decoded per byte, limit {}", limits::DECODED_PER_RECEIVED),
+        );
     }
     assert(
         measured.resident < limits.resident,

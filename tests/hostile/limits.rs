@@ -25,8 +25,8 @@ pub(crate) const CPU_TRIES: u32 = 3;
 pub(crate) const CPU_NOISE: Duration = Duration::from_millis(100);
 
 /// Decoded bytes per received byte: the default of `observe.coding_ratio`, plus the initial allowance of each
-/// connection (64 KiB each for its requests and responses), spread over its bytes; short connections send about 10 KB.
-pub(crate) const DECODED_PER_RECEIVED: f64 = 50.0;
+/// connection. The received bytes include those of other clients.
+pub(crate) const DECODED_PER_RECEIVED: f64 = 40.0;
 
 /// Maximum memory with the default settings: half of the chart's limit.
 pub(crate) const RESIDENT: u64 = 128 << 20;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokometer_wire::budget::Budget;
 
 pub use crate::measure::TraceParent;
+pub use tokometer_wire::Activity;
 
 /// Direction of bytes on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,17 +150,6 @@ pub trait Observer: Send {
     fn activity(&self) -> Activity {
         if self.idle() { Activity::Idle } else { Activity::InProgress }
     }
-}
-
-/// What a connection waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activity {
-    /// The next request.
-    Idle,
-    /// The rest of its open requests: the server has begun no response, and can complete none.
-    Incomplete,
-    /// A response; or unknown.
-    InProgress,
 }
 
 /// Creates the observer of each accepted connection.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokometer_observe::budget::Share;
 use tokometer_observe::input::{Direction, Observe};
+use tokometer_observe::observer::CONNECTION_BYTES;
 
 use crate::embryos::{Embryos, Held};
 use crate::flow::{Action, Ends, Flow};
@@ -22,8 +23,9 @@ const GAP_PERIOD: Duration = Duration::from_millis(100);
 /// Interval of idle checks.
 const IDLE_PERIOD: Duration = Duration::from_secs(1);
 
-/// Memory charged for a connection's state and table entry; its observer and waiting bytes are charged separately.
-const FLOW_BYTES: usize = size_of::<Flow>() + 2 * (size_of::<Key>() + size_of::<Box<Flow>>());
+/// Memory charged for a connection's state, table entry and observer; its requests and waiting bytes are charged
+/// separately.
+const FLOW_BYTES: usize = size_of::<Flow>() + 2 * (size_of::<Key>() + size_of::<Box<Flow>>()) + CONNECTION_BYTES;
 
 /// The connections of one capture. Used by one thread.
 pub struct Tap {

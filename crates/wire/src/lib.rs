@@ -20,4 +20,4 @@ pub use http1::{Http1, Limits};
 pub use http2::Http2;
 pub use httparse::Header;
 pub use message::{Fault, RequestHead, Reset, ResponseHead, Trailers, Visitor};
-pub use reader::Reader;
+pub use reader::{Activity, Reader};

@@ -8,6 +8,17 @@ use crate::http2::Http2;
 use crate::message::{Fault, Visitor};
 use crate::websocket::{Extensions, WebSocket};
 
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// The next request.
+    Idle,
+    /// The rest of its open requests: the server has begun no response, and can complete none.
+    Incomplete,
+    /// A response; or unknown.
+    InProgress,
+}
+
 /// Parses one connection: as HTTP/1 until a preface or a 101 switches it to HTTP/2 or WebSocket.
 #[derive(Debug)]
 pub enum Reader {
@@ -43,7 +54,16 @@ impl Reader {
     /// See [`Http1`] and [`Http2`].
     pub fn request(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let http1 = match self {
-            Reader::Http2(http2) => return http2.request(bytes, at, visitor),
+            Reader::Http2(http2) => match http2.not_preface(bytes) {
+                None => return http2.request(bytes, at, visitor),
+                // A request of HTTP/1 after all: some servers respond to it.
+                Some(begun) => {
+                    let mut http1 = Http1::without_http2(http2.limits());
+                    let result = http1.request(begun, at, visitor).and_then(|()| http1.request(bytes, at, visitor));
+                    *self = Reader::Http1(http1);
+                    return result;
+                }
+            },
             Reader::WebSocket(websocket) => return websocket.request(bytes, at, visitor),
             Reader::Http1(http1) => http1,
         };
@@ -53,9 +73,9 @@ impl Reader {
         }
         let mut http2 = Box::new(Http2::new(http1.limits()));
         http2.request(HTTP2_PREFACE_HEAD, at, visitor)?; // Cannot fail: it is the start of the preface.
-        let result = http2.request(rest(bytes, http1), at, visitor);
+        let rest = rest(bytes, http1);
         *self = Reader::Http2(http2);
-        result
+        self.request(rest, at, visitor)
     }
 
     /// Parses `bytes`, sent by the server and read at `at`.
@@ -64,6 +84,13 @@ impl Reader {
     /// See [`Http1`] and [`Http2`].
     pub fn response(&mut self, bytes: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<(), Fault> {
         let http1 = match self {
+            // No frame begins so, because it would be longer than the maximum: the server responds in HTTP/1.
+            Reader::Http2(http2) if bytes.first() == Some(&b'H') && http2.is_unanswered() => {
+                let mut http1 = http2.refused(at, visitor);
+                let result = http1.response(bytes, at, visitor);
+                *self = Reader::Http1(http1);
+                return result.and(Err(Fault::MalformedResponse));
+            }
             Reader::Http2(http2) => return http2.response(bytes, at, visitor),
             Reader::WebSocket(websocket) => return websocket.response(bytes, at, visitor),
             Reader::Http1(http1) => http1,
@@ -165,6 +192,15 @@ impl Reader {
             Reader::Http1(http1) => http1.open() == 0,
             Reader::Http2(http2) => http2.open() == 0 && !http2.has_skipped(),
             Reader::WebSocket(_) => false,
+        }
+    }
+
+    /// What the connection waits for.
+    pub fn activity(&self) -> Activity {
+        match self {
+            Reader::Http1(http1) => http1.activity(),
+            Reader::Http2(http2) => http2.activity(),
+            Reader::WebSocket(_) => Activity::InProgress,
         }
     }
 

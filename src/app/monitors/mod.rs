@@ -15,7 +15,7 @@ use tokometer_observe::input::Direction;
 use tokometer_proxy::listen::{
     self, Address, DirectClients, Interception, Listener, Probe, Protocol, Upstream, intercepts,
 };
-use tokometer_proxy::relay::{Delays, Full, Relay, Unreached};
+use tokometer_proxy::relay::{Delays, Evicted, Full, Relay, Unreached};
 use tokometer_proxy::rewrite::Route;
 use tokometer_telemetry::export::table::{Id, Key};
 use tokometer_telemetry::export::{Collect, Points};
@@ -225,6 +225,9 @@ impl Collect for ListenerStats {
             let mut put = |id, key, word: &'static str, n: u64| points.put_at(listener, id, &[(key, word.into())], n);
             for why in Full::ALL {
                 put(Id::ConnectionsRefused, Key::Reason, why.as_str(), stats.refused(why).get());
+            }
+            for why in Evicted::ALL {
+                put(Id::ConnectionsEvicted, Key::Reason, why.as_str(), stats.evicted(why).get());
             }
             for (rewrite, outcome, n) in stats.rewrites.all().filter(|(.., n)| *n > 0) {
                 let of = [(Key::Rewrite, rewrite.as_str().into()), (Key::Result, outcome.as_str().into())];

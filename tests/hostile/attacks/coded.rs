@@ -35,7 +35,7 @@ const FIRST: u8 = 0x41;
 const MIDDLE: u8 = 0x00;
 
 /// The WebSocket handshake for the one route that is parsed.
-const HANDSHAKE: &[u8] =
+pub(super) const HANDSHAKE: &[u8] =
     b"GET /v1/realtime?model=m HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
     sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\n\
     sec-websocket-extensions: permessage-deflate\r\n\r\n";

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::CHAT;
-use super::coded::{CANCEL, CONTENT_ENCODING};
+use super::coded::{CANCEL, CONTENT_ENCODING, HANDSHAKE};
 use super::metering::{chat, counted};
 use crate::attack::{Attack, Target, connect_from};
 use crate::bombs::{self, open_zstd};
@@ -40,6 +40,12 @@ pub(super) fn attacks() -> Vec<Attack> {
     // compressed.
     if !REWRITES.load(Relaxed) {
         all.push(starve("memory-h2-streams", 200, one, || streams(30)));
+        all.push(starve("memory-h1-headers-many-addresses", 600, many, || headers(20_000)));
+        all.push(starve("memory-websockets-many-addresses", 400, many, || HANDSHAKE.to_vec()));
+        // These fill most of the budget: clients with complete requests get equal shares of it.
+        let held = || wire::post(CHAT, &[("x-kind", "hold")], b"{}");
+        all.push(starve("memory-h1-requests-many-addresses", 1200, many, held));
+        all.push(starve("memory-h2-streams-many-addresses", 300, many, || streams(10)));
         all.push(Attack::new("shared-bombs", 1, |target| async move { shared_bombs(target, "br").await }));
         all.push(Attack::new("shared-bombs-gzip", 1, |target| async move { shared_bombs(target, "gzip").await }));
     }
@@ -52,7 +58,13 @@ fn starve(name: &str, count: usize, source: fn(usize) -> Ipv4Addr, opening: fn()
     let attack = Attack::new(name, count, move |target| async move {
         for at in 0..count {
             let mut stream = connect_from(target.listen, IpAddr::V4(source(at)), None).await?;
-            stream.write_all(&opening()).await?;
+            let opening = opening();
+            stream.write_all(&opening).await?;
+            if opening == HANDSHAKE {
+                let message = bombs::message(b"a")?;
+                stream.read_buf(&mut Vec::with_capacity(1024)).await?;
+                stream.write_all(&wire::websocket(0xc1, &message)).await?;
+            }
             target.hold(stream);
         }
         chats(&target).await

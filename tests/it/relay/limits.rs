@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tokometer_observe::input::{Close, Direction};
-use tokometer_proxy::relay::{Full, Settings, Unreachable};
+use tokometer_proxy::relay::{Evicted, Full, Settings, Unreachable};
 
 use crate::listener::listener_to;
 
@@ -138,7 +138,7 @@ fn connection_without_a_request_is_closed_to_make_room_for_another() {
     while stats.accepted.get() < 2 {
         drop(peer::dial(rig.address()));
     }
-    assert!(stats.evicted.get() > 0);
+    assert!(stats.evicted(Evicted::Incomplete).get() > 0);
     assert_eq!(rig.watcher.closed(0).close(), Some(Close::Evicted));
 }
 

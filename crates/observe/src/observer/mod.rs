@@ -37,6 +37,10 @@ pub use cost::memory_limit;
 pub use settings::{OwnPath, OwnPathError, Settings, TargetHeaders};
 pub use tokometer_decode::TextLimits as Text;
 
+/// Memory of a connection's observer, without its requests. It is not charged to the budget: the maximum number of
+/// connections limits it.
+pub const CONNECTION_BYTES: usize = size_of::<Mutex<ConnectionObserver>>();
+
 /// Observes all connections of the process and reports to a [`Sink`].
 #[derive(Debug)]
 pub struct Observers {

@@ -87,6 +87,8 @@ fn connection_waits_for_its_client_until_a_request_is_complete() {
     let whole = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
     let upload = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{";
     let response = "HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n";
+    // A request that cannot be parsed.
+    let odd = "GET / HTTP/1.1\r\nhost x\r\n\r\n";
     for (steps, expected) in [
         (&[][..], Activity::Idle),
         (&[(client, upload)], Activity::Incomplete),
@@ -100,10 +102,36 @@ fn connection_waits_for_its_client_until_a_request_is_complete() {
         // The third request is not followed, but its response is pending.
         (&[(client, whole), (client, whole), (client, whole), (server, response), (server, "a")], Activity::InProgress),
         (&[(client, "{no HTTP}")], Activity::InProgress),
+        (&[(client, "PO")], Activity::Incomplete),
+        (&[(client, "PRI * HT")], Activity::Incomplete),
         (&[(client, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")], Activity::Idle),
+        (&[(client, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), (server, "HTTP/1.1 400 X\r\n")], Activity::InProgress),
+        (&[(client, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), (server, response), (server, "a")], Activity::Idle),
+        (&[(client, "\u{16}\u{3}\u{1}")], Activity::Incomplete),
+        (&[(client, "\u{16}\u{3}\u{1}"), (server, "\u{16}\u{3}")], Activity::InProgress),
+        (&[(client, odd)], Activity::InProgress),
+        (&[(client, odd), (server, response)], Activity::InProgress),
+        (&[(client, odd), (server, response), (server, "a")], Activity::Idle),
+        (&[(client, odd), (server, response), (server, "a"), (client, whole)], Activity::InProgress),
     ] {
         assert_eq!(activity_after(steps), expected, "{steps:?}");
     }
+}
+
+#[test]
+fn request_that_lost_its_observer_is_still_in_progress() {
+    let observers = Observers::new(Settings::default(), 1, Arc::new(Records::default()) as Arc<dyn Sink>);
+    let accepted = Instant::now();
+    let connection = Connection { id: 7, peer: None, listener: 0, upstream: "x".into(), accepted };
+    let mut observer = ConnectionObserver::new(&connection, observers.shared.load_full(), false);
+    observer.seen(Direction::Request, b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{", accepted);
+    observer.take_back();
+    assert_eq!(observer.activity(), Activity::Incomplete);
+    observer.seen(Direction::Request, b"}", accepted);
+    assert_eq!(observer.activity(), Activity::InProgress);
+    observer.seen(Direction::Response, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", accepted);
+    assert_eq!(observer.activity(), Activity::Idle);
+    assert!(observer.account().held() < 64, "only the queue of requests is charged");
 }
 
 /// The calls for one connection.

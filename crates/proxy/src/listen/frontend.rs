@@ -17,7 +17,7 @@ use crate::listen::own::canonical;
 use crate::listen::rotation::Rotating;
 use crate::listen::tls::Protocol;
 use crate::listen::upstream::Upstream;
-use crate::relay::{Full, Phase, Relay, Stream, Unreached};
+use crate::relay::{Evicted, Full, Phase, Relay, Stream, Unreached};
 use crate::rewrite::{self, Route};
 use tokometer_observe::input::{Close, Side};
 
@@ -115,7 +115,7 @@ impl Frontend {
         };
         let Ok(route) = route else { return socket.reset() };
         let Some(handshake) = admitted.ticket.unless_evicted(self.handshake(socket)).await else {
-            return self.relay.stats_of(self.listener).evicted.add(1);
+            return self.relay.stats_of(self.listener).evicted(Evicted::Incomplete).add(1);
         };
         if let Some((client, protocol)) = handshake {
             let http2 = protocol == Protocol::Http2;

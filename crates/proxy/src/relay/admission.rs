@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 use crate::relay::drain::{Drain, Phase, Ticket};
 use crate::relay::lag::{Delays, Lags, lateness};
 use crate::relay::settings::Settings;
-use crate::relay::stats::{Full, Stats};
+use crate::relay::stats::{Evicted, Full, Stats};
 use crate::relay::stream::Stream;
 use crate::relay::tcp_info::ClientNetwork;
 use crate::relay::unreached::Unreached;
@@ -228,7 +228,7 @@ impl Accepted {
 
     /// Records that the connection was closed to make room for others.
     pub(crate) fn evict(self) {
-        self.guard.stats().evicted.add(1);
+        self.guard.stats().evicted(Evicted::Incomplete).add(1);
         self.end(Close::Evicted);
     }
 }
@@ -317,9 +317,10 @@ impl Admitted {
             if self.ticket.phase() == Phase::Forced || serving.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }
-            self.ticket.set_activity(self.requests.activity());
+            let activity = self.requests.activity();
+            self.ticket.set_activity(activity);
             if self.ticket.is_evicted() {
-                self.relay.stats_of(self.listener).evicted.add(1);
+                self.relay.stats_of(self.listener).evicted(Evicted::of(activity)).add(1);
                 return Poll::Ready(());
             }
             Poll::Pending

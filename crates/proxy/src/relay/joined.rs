@@ -13,6 +13,7 @@ use crate::relay::drain::{Phase, Ticket};
 use crate::relay::forward::{Forwarder, Io, Turn, with_read_buffer};
 use crate::relay::reset::ResetWatch;
 use crate::relay::settings::Settings;
+use crate::relay::stats::Evicted;
 use crate::relay::stream::Stream;
 use tokometer_observe::input::{Activity, Close, Direction, Side};
 
@@ -222,8 +223,9 @@ impl Joined {
         if !self.ticket.as_mut()?.is_evicted() {
             return None;
         }
-        self.guard.stats().evicted.add(1);
-        let mode = if self.guard.activity() == Activity::Idle { CloseMode::Orderly } else { CloseMode::Reset };
+        let why = Evicted::of(self.guard.activity());
+        self.guard.stats().evicted(why).add(1);
+        let mode = if why == Evicted::Idle { CloseMode::Orderly } else { CloseMode::Reset };
         Some((Close::Evicted, mode))
     }
 

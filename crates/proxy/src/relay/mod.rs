@@ -24,7 +24,7 @@ pub use drain::{Drain, Hold, Phase};
 pub use lag::Delays;
 pub use rewrites::{Outcome, Rewrite, Rewrites};
 pub use settings::{Settings, Unreachable};
-pub use stats::{Full, Stats};
+pub use stats::{Evicted, Full, Stats};
 pub use stream::{Endpoint, Stream};
 pub use unreached::Unreached;
 

@@ -2,7 +2,7 @@
 
 use crate::relay::rewrites::Rewrites;
 use crate::relay::unreached::Unreached;
-use tokometer_observe::input::Direction;
+use tokometer_observe::input::{Activity, Direction};
 use tokometer_observe::{Counter, closed_enum};
 
 /// Totals of one listener. Bytes are added every 256 KiB and when a connection ends, not per read.
@@ -10,8 +10,6 @@ use tokometer_observe::{Counter, closed_enum};
 pub struct Stats {
     /// Connections accepted.
     pub accepted: Counter,
-    /// Connections closed to make room for others: they had no request in progress.
-    pub evicted: Counter,
     /// Connections that the server accepted.
     pub connected: Counter,
     /// Connections that ended during the TLS handshake with the client.
@@ -24,6 +22,7 @@ pub struct Stats {
     request_bytes: Counter,
     response_bytes: Counter,
     refused: [Counter; Full::ALL.len()],
+    evicted: [Counter; Evicted::ALL.len()],
     unreached: [Counter; Unreached::ALL.len()],
 }
 
@@ -36,6 +35,22 @@ closed_enum! {
         Memory = "memory",
         /// `Settings::max_connections` is reached.
         MaxConnections = "max_connections",
+    }
+}
+
+closed_enum! {
+    /// What a connection waited for that was closed to make room for another.
+    pub enum Evicted {
+        /// The rest of the first request, or of a TLS handshake.
+        Incomplete = "incomplete",
+        /// The next request.
+        Idle = "idle",
+    }
+}
+
+impl Evicted {
+    pub(crate) fn of(activity: Activity) -> Evicted {
+        if activity == Activity::Idle { Evicted::Idle } else { Evicted::Incomplete }
     }
 }
 
@@ -63,6 +78,11 @@ impl Stats {
     /// Connections refused because a maximum was reached.
     pub fn refused(&self, why: Full) -> &Counter {
         &self.refused[why as usize]
+    }
+
+    /// Connections closed to make room for others.
+    pub fn evicted(&self, why: Evicted) -> &Counter {
+        &self.evicted[why as usize]
     }
 
     /// Connections, and requests in rewrite mode, for which the server could not be reached.

@@ -12,8 +12,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::budget::{Account, Exhausted};
 use crate::message::Sender;
 
-/// Initial credit of a pool. A body may draw half of it: enough for a whole short response at any compression ratio.
-pub(super) const INITIAL: i32 = 64 * 1024;
+/// Initial credit of the pools for requests and for responses. A body may draw half of its pool: enough for a whole
+/// short response at any compression ratio. Requests get less, because anyone can send them on many connections.
+pub(super) const INITIAL: [i32; 2] = [16 * 1024, 48 * 1024];
 
 /// Maximum credit of a pool or a body before the bytes of a read are added, and maximum credit that one read earns. Limits
 /// how many bytes a thread decodes for one read, however many bytes were received before.
@@ -29,13 +30,11 @@ const OF_BODY: (u64, u64) = (2, 3);
 #[derive(Debug)]
 pub(super) struct Pool(AtomicI32);
 
-impl Default for Pool {
-    fn default() -> Pool {
-        Pool(AtomicI32::new(INITIAL))
-    }
-}
-
 impl Pool {
+    pub(super) fn new(sender: Sender) -> Pool {
+        Pool(AtomicI32::new(INITIAL[sender as usize]))
+    }
+
     pub(super) fn earn(&self, bytes: u64) {
         let earned = i32::try_from(bytes).unwrap_or(i32::MAX).min(MAXIMUM);
         self.0.store(self.0.load(Relaxed).min(MAXIMUM).saturating_add(earned), Relaxed);
@@ -168,6 +167,9 @@ mod tests {
     use super::*;
     use crate::budget::Budget;
 
+    const REQUESTS: i32 = INITIAL[0];
+    const RESPONSES: i32 = INITIAL[1];
+
     fn account(ratio: u64) -> Account {
         Budget::new(usize::MAX).account(None, ratio)
     }
@@ -182,7 +184,7 @@ mod tests {
     fn received_bytes_earn_decoded_bytes_up_to_the_maximum() {
         let account = account(32);
         let credit = account.credit(Sender::Server);
-        assert_eq!(credit.spend(INITIAL as usize), Ok(()));
+        assert_eq!(credit.spend(RESPONSES as usize), Ok(()));
         assert_eq!(credit.spend(1), Err(Exhausted), "nothing is left");
         account.earn(Sender::Server, 10);
         assert_eq!(credit.spend(319), Ok(()));
@@ -196,7 +198,7 @@ mod tests {
     fn debt_must_be_earned_before_further_work() {
         let account = account(2);
         let credit = account.credit(Sender::Server);
-        assert_eq!(credit.spend(INITIAL as usize + 1000), Err(Exhausted));
+        assert_eq!(credit.spend(RESPONSES as usize + 1000), Err(Exhausted));
         account.earn(Sender::Server, 499);
         assert_eq!(credit.begin(0), Err(Exhausted));
         account.earn(Sender::Server, 1);
@@ -208,12 +210,12 @@ mod tests {
         let account = account(24);
         let [client, server] = [Sender::Client, Sender::Server].map(|sender| account.credit(sender));
         assert_eq!(client.spend(usize::MAX), Err(Exhausted));
-        assert_eq!(server.spend(INITIAL as usize), Ok(()));
+        assert_eq!(server.spend(RESPONSES as usize), Ok(()));
         account.earn(Sender::Server, 1000);
         assert_eq!(client.begin(0), Err(Exhausted));
         let other = super::tests::account(24).credit(Sender::Client);
         other.account().earn(Sender::Client, 300);
-        assert_eq!(other.spend(INITIAL as usize + 2400), Ok(()));
+        assert_eq!(other.spend(REQUESTS as usize + 2400), Ok(()));
         assert_eq!(other.spend(1), Err(Exhausted));
     }
 
@@ -233,7 +235,7 @@ mod tests {
     #[test]
     fn body_draws_at_most_half_of_the_pool() {
         let account = account(24);
-        for left in [INITIAL / 2, INITIAL / 4, INITIAL / 8] {
+        for left in [RESPONSES / 2, RESPONSES / 4, RESPONSES / 8] {
             let bomb = body(&account);
             let drawn = (0..).take_while(|_| bomb.spend(1).is_ok()).count();
             assert_eq!(drawn, left as usize);
@@ -253,7 +255,7 @@ mod tests {
                 spent += 512;
             }
         }
-        assert!(spent <= INITIAL as usize + 1000 * 100 * 24 + 512, "{spent}");
+        assert!(spent <= RESPONSES as usize + 1000 * 100 * 24 + 512, "{spent}");
         assert!(spent >= 1000 * 100 * 24 - MAXIMUM as usize, "{spent}");
     }
 }

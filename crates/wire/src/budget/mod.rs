@@ -4,7 +4,8 @@
 //! Memory is charged by the bytes actually held. A connection may hold at most as many bytes as are still free (the
 //! dynamic threshold of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998), and all connections of one
 //! address together at most eight times as many. If a claim exceeds these limits, memory of idle connections is
-//! taken back first.
+//! taken back first. The memory of a connection without requests is not charged, because it cannot be taken back; the
+//! maximum number of connections limits it.
 
 mod credit;
 mod reclaim;
@@ -12,12 +13,12 @@ mod reclaim;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Instant;
 
 use crate::budget::credit::Pool;
-use crate::budget::reclaim::{Members, NOWHERE, UNSEARCHED, VICTIMS};
+use crate::budget::reclaim::{Members, NOWHERE, VICTIMS};
 use crate::message::Sender;
 
 pub use credit::Credit;
@@ -103,7 +104,8 @@ impl Budget {
             held: AtomicUsize::new(0),
             used: AtomicU32::new(0),
             place: AtomicU32::new(NOWHERE),
-            pools: Default::default(),
+            incomplete: AtomicBool::new(false),
+            pools: [Sender::Client, Sender::Server].map(Pool::new),
             ratio: u32::try_from(ratio).unwrap_or(u32::MAX),
         }))
     }
@@ -118,7 +120,7 @@ impl Budget {
             network,
             held: AtomicUsize::new(0),
             used: AtomicU32::new(0),
-            unsearched: AtomicU32::new(0),
+            refused: AtomicU64::new(u64::MAX),
         });
         table.addresses.insert(network, Arc::downgrade(&address));
         address
@@ -152,8 +154,9 @@ struct Address {
     held: AtomicUsize,
     /// The time of the last event of any connection, in ticks since the budget's first event.
     used: AtomicU32,
-    /// Number of claims to refuse before the next search for memory to take back.
-    unsearched: AtomicU32,
+    /// The latest claim for which no memory could be taken back: its time in ticks, and in the lower half the number
+    /// of bytes that the address would have held.
+    refused: AtomicU64,
 }
 
 /// Kept small, because every open connection has one.
@@ -166,6 +169,8 @@ struct Holder {
     used: AtomicU32,
     /// Index of the owner in `Members`, or [`NOWHERE`].
     place: AtomicU32,
+    /// The client has begun a request, and has to send the rest.
+    incomplete: AtomicBool,
     /// Decoding credit for the bytes of the client and of the server.
     pools: [Pool; 2],
     /// Decoded bytes that one received byte earns; 0 without a limit.
@@ -223,8 +228,7 @@ impl Account {
         Share { account: self.clone(), bytes: 0 }
     }
 
-    /// Lets other connections take memory back from `owner`, which owns everything that the account holds. What the
-    /// account holds now is not taken back.
+    /// Lets other connections take memory back from `owner`, which owns everything that the account holds.
     pub fn set_owner(&self, owner: Weak<Mutex<dyn Reclaim>>) {
         self.0.budget.enter(&self.0, owner);
     }
@@ -240,6 +244,11 @@ impl Account {
                 shared.fetch_max(now, Relaxed);
             }
         }
+    }
+
+    /// Sets whether the client has to send the rest of a request, so that silence is the client's.
+    pub fn set_incomplete(&self, incomplete: bool) {
+        self.0.incomplete.store(incomplete, Relaxed);
     }
 
     /// The decoding credit for bytes of this sender.
@@ -286,9 +295,14 @@ impl Account {
     /// Takes memory back from other connections until there is room.
     fn search(&self, bytes: usize) -> bool {
         let Holder { budget, address, .. } = &*self.0;
-        let unsearched = address.as_ref().map(|address| &address.unsearched);
-        if unsearched.is_some_and(|left| left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()) {
-            return false;
+        let claim = u32::try_from(self.0.of_address().saturating_add(bytes)).unwrap_or(u32::MAX);
+        let now = budget.0.latest.load(Relaxed);
+        if let Some(address) = address {
+            // The same claim, or a larger one, would be refused again.
+            let refused = address.refused.load(Relaxed);
+            if (refused >> 32) as u32 == now && refused as u32 <= claim {
+                return false;
+            }
         }
         // A claim above this is refused even if nobody else holds memory.
         if bytes <= budget.limit() {
@@ -301,8 +315,8 @@ impl Account {
                 }
             }
         }
-        if let Some(unsearched) = unsearched {
-            unsearched.store(UNSEARCHED, Relaxed);
+        if let Some(address) = address {
+            address.refused.store(u64::from(now) << 32 | u64::from(claim), Relaxed);
         }
         false
     }

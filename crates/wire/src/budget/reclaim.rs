@@ -2,9 +2,12 @@
 //!
 //! A claim examines a few connections in turn, and takes from the one whose address holds the most memory (push-out, as
 //! in longest queue drop), there from the connection that is idle for the longest time. If all connections of an address
-//! are idle, its memory counts more: after a second, nine times. A claimant can take from an address with a higher weight
-//! than its own address would then hold, so that active addresses get equal shares, and an address without memory always
-//! gets some.
+//! are idle, its memory counts more: after a second, nine times. The memory of a connection whose client has to send the
+//! rest of a request counts more with the silence of this connection alone, and much faster: such clients rarely pause.
+//! A claimant can take from an address with a higher weight than its own address would then hold, so that active
+//! addresses get equal shares, and an address without memory always gets some. It takes first from clients that pause in
+//! the middle of a request. Only idle connections give up memory to
+//! one whose client has to send the rest of a request: responses do not wait for clients that only begin requests.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
@@ -24,8 +27,14 @@ const TICKS: u32 = 16;
 /// Weight that each second without any event adds to the memory of an address.
 const PER_SECOND: u32 = 8;
 
+/// The same for a connection whose client has to send the rest of a request.
+const INCOMPLETE_PER_SECOND: u32 = 16 * PER_SECOND;
+
 /// A connection that is idle for this long gives up its memory to any claimant: its client or server is probably gone.
 const DEAD: u32 = 300 * TICKS;
+
+/// The same for a connection whose client has to send the rest of a request.
+const INCOMPLETE_DEAD: u32 = 10 * TICKS;
 
 /// Number of connections that are examined at a time, and maximum number of times per claim.
 const EXAMINED: usize = 32;
@@ -33,10 +42,6 @@ const ROUNDS: usize = 4;
 
 /// Maximum number of connections that give up memory for one claim.
 pub(super) const VICTIMS: usize = 64;
-
-/// After a claim that nobody could satisfy, this many further claims of the address are refused without a search, to
-/// limit the CPU time that refused claims cost.
-pub(super) const UNSEARCHED: u32 = 63;
 
 /// `Holder::place` of an account that cannot give up memory.
 pub(super) const NOWHERE: u32 = u32::MAX;
@@ -53,13 +58,11 @@ pub(super) struct Members {
 struct Member {
     holder: Weak<Holder>,
     owner: Weak<Mutex<dyn Reclaim>>,
-    /// Memory of the owner itself, which it cannot give up.
-    base: usize,
 }
 
 impl std::fmt::Debug for Member {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Member").field("base", &self.base).finish_non_exhaustive()
+        f.debug_struct("Member").finish_non_exhaustive()
     }
 }
 
@@ -105,7 +108,7 @@ pub(super) fn ticks(budget: &Budget, at: Instant) -> u32 {
 impl Budget {
     /// Adds an account whose memory can be taken back.
     pub(super) fn enter(&self, holder: &Arc<Holder>, owner: Weak<Mutex<dyn Reclaim>>) {
-        let member = Member { holder: Arc::downgrade(holder), owner, base: holder.held.load(Relaxed) };
+        let member = Member { holder: Arc::downgrade(holder), owner };
         let place = self.table().members.enter(member);
         holder.place.store(place, Relaxed);
     }
@@ -113,19 +116,27 @@ impl Budget {
     /// Takes memory back from another connection, to give `bytes` to this one. True if memory was freed.
     pub(super) fn take_back(&self, claimant: &Holder, bytes: usize) -> bool {
         let claim = claimant.of_address().saturating_add(bytes);
+        let from_incomplete = claimant.incomplete.load(Relaxed);
         for _ in 0..ROUNDS {
             let now = self.0.latest.load(Relaxed);
             // The holders are dropped after the lock is released, because dropping the last reference locks again.
             let examined = self.table().members.next();
             let weights = examined.iter().filter_map(|(holder, member)| {
                 let idle = now.saturating_sub(holder.used.load(Relaxed));
-                let unused = now.saturating_sub(holder.address_used());
+                let incomplete = holder.incomplete.load(Relaxed);
+                let (unused, per_second, dead) = if incomplete {
+                    (idle, INCOMPLETE_PER_SECOND, INCOMPLETE_DEAD)
+                } else {
+                    (now.saturating_sub(holder.address_used()), PER_SECOND, DEAD)
+                };
                 let weight =
-                    holder.of_address() as u128 * u128::from(TICKS + PER_SECOND * unused.min(DEAD)) / u128::from(TICKS);
-                let wins = idle >= DEAD || !holder.shares_address(claimant) && weight > claim as u128;
-                (wins && holder.held.load(Relaxed) > member.base).then_some(((weight, idle), holder, member))
+                    holder.of_address() as u128 * u128::from(TICKS + per_second * unused.min(DEAD)) / u128::from(TICKS);
+                let yields = idle >= TICKS || incomplete || !from_incomplete;
+                let wins = idle >= dead || yields && !holder.shares_address(claimant) && weight > claim as u128;
+                let pauses = incomplete && idle > 0;
+                (wins && holder.held.load(Relaxed) > 0).then_some(((pauses, weight, idle), holder, member))
             });
-            if let Some((_, holder, member)) = weights.max_by_key(|(weight, ..)| *weight) {
+            if let Some((_, holder, member)) = weights.max_by_key(|(key, ..)| *key) {
                 let before = holder.held.load(Relaxed);
                 // An observer that is locked now is in use.
                 if let Some(owner) = member.owner.upgrade()
@@ -151,14 +162,11 @@ mod tests {
     use crate::budget::{Account, Exhausted, Share};
     use std::net::IpAddr;
 
-    /// Memory of an owner itself.
-    const BASE: usize = 10;
-
     struct Owner(Share);
 
     impl Reclaim for Owner {
         fn give_up(&mut self) {
-            self.0.hold(BASE).unwrap();
+            self.0.hold(0).unwrap();
         }
     }
 
@@ -166,16 +174,14 @@ mod tests {
     fn connection(budget: &Budget, address: &str, at: Instant, bytes: usize) -> (Arc<Mutex<Owner>>, bool) {
         let account = budget.account(Some(address.parse().unwrap()), 1);
         account.touch(at);
-        let mut share = account.share();
-        share.hold(BASE).unwrap();
-        let owner = Arc::new(Mutex::new(Owner(share)));
+        let owner = Arc::new(Mutex::new(Owner(account.share())));
         account.set_owner(Arc::downgrade(&owner) as Weak<Mutex<dyn Reclaim>>);
-        let holds = owner.lock().unwrap().0.hold(BASE + bytes).is_ok();
+        let holds = owner.lock().unwrap().0.hold(bytes).is_ok();
         (owner, holds)
     }
 
     fn held(owner: &Mutex<Owner>) -> usize {
-        owner.lock().unwrap().0.bytes() - BASE
+        owner.lock().unwrap().0.bytes()
     }
 
     fn account_of(owner: &Mutex<Owner>) -> Account {
@@ -238,6 +244,25 @@ mod tests {
     }
 
     #[test]
+    fn incomplete_requests_take_no_memory_from_responses() {
+        let (budget, start) = (Budget::new(1 << 20), Instant::now());
+        let (response, holds) = connection(&budget, "192.0.2.1", start, 300_000);
+        assert!(holds);
+        let many = |at: usize| {
+            let (owner, _) = connection(&budget, &format!("127.0.{}.{}", at / 250, at % 250), start, 0);
+            account_of(&owner).set_incomplete(true);
+            owner.lock().unwrap().0.hold(20_000).ok();
+            owner
+        };
+        let incomplete: Vec<_> = (0..200).map(many).collect();
+        assert_eq!(held(&response), 300_000);
+        assert!(incomplete.iter().filter(|owner| held(owner) > 0).count() > 20);
+        let next = start + Duration::from_millis(100);
+        assert!(connection(&budget, "192.0.2.2", next, 10_000).1, "a new request takes memory from them");
+        assert_eq!(held(&response), 300_000);
+    }
+
+    #[test]
     fn least_recently_used_connection_of_an_address_gives_up_first() {
         let (budget, start) = (Budget::new(100_000), Instant::now());
         let second = Duration::from_secs(1);
@@ -257,8 +282,7 @@ mod tests {
         assert!(!own.is_empty());
         let after = |seconds| connection(&budget, "127.0.0.1", start + Duration::from_secs(seconds), 4000).1;
         assert!(!after(100), "requests that wait are not given up for further requests of the same address");
-        // The first refused claims are not searched.
-        assert!((0..=UNSEARCHED).any(|_| after(301)));
+        assert!(after(301));
     }
 
     #[test]
@@ -278,13 +302,47 @@ mod tests {
     }
 
     #[test]
-    fn refused_claims_of_an_address_are_searched_rarely() {
-        let budget = Budget::new(1000);
-        let account = budget.account(Some(IpAddr::from([192, 0, 2, 1])), 1);
-        let mut share = account.share();
-        for _ in 0..=UNSEARCHED {
-            assert_eq!(share.hold(2000), Err(Exhausted));
+    fn claim_is_searched_again_when_it_is_smaller_or_time_has_passed() {
+        let (budget, start) = (Budget::new(10_000), Instant::now());
+        let (_small, holds) = connection(&budget, "127.0.0.1", start, 4000);
+        assert!(holds);
+        let claimant = budget.account(Some(IpAddr::from([192, 0, 2, 1])), 1);
+        let claims = |bytes, at| {
+            claimant.touch(at);
+            let next = || budget.table().members.next;
+            let before = next();
+            assert_eq!(claimant.share().hold(bytes), Err(Exhausted));
+            next() != before
+        };
+        // The rounds of a search do not end where they began.
+        let _others = ["127.0.0.3", "127.0.0.4"].map(|address| connection(&budget, address, start, 10));
+        assert!(claims(7000, start));
+        assert!(!claims(7000, start) && !claims(7001, start));
+        assert!(claims(6999, start));
+        assert!(claims(7000, start + Duration::from_millis(100)));
+        assert_eq!(budget.refused(), 5);
+    }
+
+    #[test]
+    fn memory_of_incomplete_requests_counts_more_after_a_moment() {
+        let (budget, start) = (Budget::new(1 << 20), Instant::now());
+        let of = |at: usize| format!("127.0.{}.{}", at / 250, at % 250);
+        // Each address has one upload that pauses, and another connection that is active.
+        let mut uploads = Vec::new();
+        let mut active = Vec::new();
+        for at in 0..400 {
+            let (owner, holds) = connection(&budget, &of(at), start, 4000);
+            if !holds {
+                break;
+            }
+            account_of(&owner).set_incomplete(true);
+            uploads.push(owner);
+            active.push(connection(&budget, &of(at), start, 0).0);
         }
-        assert_eq!(budget.refused(), u64::from(UNSEARCHED) + 1);
+        assert!(uploads.len() > 200, "{}", uploads.len());
+        let later = start + Duration::from_millis(500);
+        active.iter().for_each(|owner| account_of(owner).touch(later));
+        let new: Vec<_> = (0..20).map(|_| connection(&budget, "192.0.2.1", later, 4000)).collect();
+        assert!(new.iter().all(|(_, holds)| *holds));
     }
 }

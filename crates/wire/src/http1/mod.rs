@@ -13,6 +13,7 @@ use crate::http1::body::{BadBody, Body, items, request_body};
 use crate::http1::follows::{Follows, is_close};
 use crate::http1::head::{Gather, is_token};
 use crate::message::{Fault, ResponseHead, Visitor};
+use crate::reader::Activity;
 
 /// The first part of the HTTP/2 connection preface (RFC 9113, section 3.4), which parses as the headers of a request.
 /// The method PRI has no other use (RFC 7540, section 11.6), so the parser need not wait for the `SM` that follows.
@@ -98,7 +99,7 @@ pub struct Http1 {
     response_head: Gather,
     /// Requests begun so far.
     begun: u64,
-    /// No request has been read yet.
+    /// No request has been read yet; after a TLS handshake or an incomplete method, none that begins there.
     fresh: bool,
     /// The start of the current request is certain. If not, the request is reported after its headers.
     request_certain: bool,
@@ -127,6 +128,19 @@ impl Http1 {
             server_sent: false,
             left: 0,
         }
+    }
+
+    /// A connection without any bytes yet, on which the client does not switch to HTTP/2.
+    pub(super) fn without_http2(limits: Limits) -> Http1 {
+        Http1 { fresh: false, ..Http1::new(limits) }
+    }
+
+    /// A connection whose server responds to an HTTP/2 preface in HTTP/1. The next request has the index `begun`; the
+    /// first response belongs to the one before.
+    pub(super) fn after_preface(limits: Limits, begun: u64) -> Http1 {
+        let waiting = VecDeque::from([RequestKind::Other]);
+        let request_at = RequestAt::Lost;
+        Http1 { waiting, request_at, begun, fresh: false, request_certain: false, ..Http1::new(limits) }
     }
 
     /// Prefetches the memory that the next bytes of a response need.
@@ -201,6 +215,29 @@ impl Http1 {
         !matches!(self.request_at, RequestAt::Lost) && self.request_certain && self.response_certain
     }
 
+    /// What the connection waits for. After a request that could not be parsed, the connection is idle once its response
+    /// is complete.
+    pub(super) fn activity(&self) -> Activity {
+        let answered = matches!(self.response_at, ResponseAt::Head) && self.response_head.len() == 0;
+        // A server that understands TLS responds to the first bytes of a handshake at once.
+        let is_handshake = self.fresh && !self.server_sent;
+        let found = match self.request_at {
+            RequestAt::Lost => self.server_sent || is_handshake,
+            _ => self.request_certain,
+        };
+        let between = match self.request_at {
+            RequestAt::Lost => !is_handshake,
+            _ => matches!(self.request_at, RequestAt::Between),
+        };
+        match self.waiting.len() {
+            _ if !(answered && found && self.response_certain) => Activity::InProgress,
+            0 if between => Activity::Idle,
+            0 => Activity::Incomplete,
+            1 if self.request_open() => Activity::Incomplete,
+            _ => Activity::InProgress,
+        }
+    }
+
     /// Frees the pieces of incomplete headers. Their message is lost.
     pub(super) fn free(&mut self, at: Instant, visitor: &mut impl Visitor) {
         if self.request_head.holds() > 0 {
@@ -251,6 +288,7 @@ impl Http1 {
             Err(Fault::Http2) | Ok(()) => result,
             Err(_) => {
                 let is_news = self.request_certain && self.response_certain;
+                self.fresh &= matches!(result, Err(Fault::Tls));
                 self.lose_request(at, visitor);
                 if is_news { result } else { Ok(()) }
             }

@@ -113,6 +113,11 @@ impl Frames {
         Frames { header: Prefix::new(), at: At::Header, frame, left: 0, padding: 0, first: None }
     }
 
+    /// True if no bytes were received.
+    pub(super) fn is_unused(&self) -> bool {
+        self.first.is_none()
+    }
+
     /// When the first byte of the current frame was read; `at` if no frame has begun.
     pub(super) fn first(&self, at: Instant) -> Instant {
         self.first.unwrap_or(at)

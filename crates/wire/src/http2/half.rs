@@ -93,6 +93,11 @@ impl Half {
         self.fresh
     }
 
+    /// True if no bytes were received.
+    pub(super) fn is_unused(&self) -> bool {
+        self.fresh && self.frames.is_unused()
+    }
+
     /// Frees what only header decompression needs; it is not continued.
     pub(super) fn stop_decoding(&mut self) {
         (self.block, self.hpack) = (None, Decoder::new());

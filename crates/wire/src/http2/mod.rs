@@ -11,11 +11,12 @@ mod streams;
 
 use std::time::Instant;
 
-use crate::http1::Limits;
+use crate::http1::{Http1, Limits};
 use crate::http2::half::{Event, Half};
 use crate::http2::hpack::Fields;
 use crate::http2::streams::Streams;
 use crate::message::{Fault, Reset, ResponseHead, Trailers, Visitor};
+use crate::reader::Activity;
 
 /// The first bytes of a client (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -80,6 +81,40 @@ impl Http2 {
     /// True while every request is found and parsed.
     pub(super) fn is_certain(&self) -> bool {
         self.reads == Reads::All
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The client's bytes so far, if `bytes` do not continue them to the preface. `None` after a switch with 101.
+    pub(super) fn not_preface(&self, bytes: &[u8]) -> Option<&'static [u8]> {
+        if self.streams.highest() > 0 || !self.is_unanswered() {
+            return None;
+        }
+        let (begun, rest) = PREFACE.split_at_checked(PREFACE.len() - usize::from(self.preface))?;
+        rest.iter().zip(bytes).any(|(expected, byte)| expected != byte).then_some(begun)
+    }
+
+    /// True if the server has sent nothing so far, and its bytes are parsed.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.reads == Reads::All && self.response.is_unused()
+    }
+
+    /// The parser that continues when the server responds in HTTP/1: no stream was served.
+    pub(super) fn refused(&mut self, at: Instant, visitor: &mut impl Visitor) -> Http1 {
+        for stream in self.streams.close_all() {
+            visitor.unobserved(self.number(stream), at);
+        }
+        Http1::after_preface(self.limits, self.number(self.streams.highest()) + 1)
+    }
+
+    /// What the connection waits for.
+    pub(super) fn activity(&self) -> Activity {
+        match self.reads {
+            Reads::All if !self.streams.has_skipped() => self.streams.activity(),
+            _ => Activity::InProgress,
+        }
     }
 
     /// Frees memory. From now on, requests are only counted.
@@ -254,7 +289,7 @@ impl Http2 {
         let number = self.number(stream);
         let Some(open) = self.streams.get(stream) else { return };
         if fields.is_truncated() {
-            self.streams.close(stream);
+            self.streams.lose(stream);
             return visitor.unobserved(number, at);
         }
         if open.has_response {

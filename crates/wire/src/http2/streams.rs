@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::reader::Activity;
+
 /// One stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
@@ -55,6 +57,27 @@ impl Streams {
     pub(super) fn get(&mut self, id: u32) -> Option<&mut Stream> {
         let place = self.place(id)?;
         self.open.get_mut(place)
+    }
+
+    /// The highest ID opened so far.
+    pub(super) fn highest(&self) -> u32 {
+        self.highest
+    }
+
+    /// What the open streams wait for. The first one usually decides.
+    pub(super) fn activity(&self) -> Activity {
+        if self.open.is_empty() {
+            Activity::Idle
+        } else if self.open.iter().any(|stream| stream.has_response || !stream.request_open) {
+            Activity::InProgress
+        } else {
+            Activity::Incomplete
+        }
+    }
+
+    /// No longer follows an open stream.
+    pub(super) fn lose(&mut self, id: u32) {
+        self.has_skipped |= self.close(id);
     }
 
     /// True if the stream was open.

@@ -28,6 +28,37 @@ fn server_preface_may_precede_the_client_preface() {
 }
 
 #[test]
+fn server_that_responds_to_the_preface_in_http1_is_followed() {
+    // The response of uvicorn, which does not support HTTP/2, to a preface.
+    const REFUSES: &str = "HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\nno";
+    const ASKS: &str = "GET /x HTTP/1.1\r\nhost: a\r\n\r\n";
+    const ANSWERS: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+    for (first, refused) in [
+        (PREFACE.to_vec(), ""),
+        (opening(), ""),
+        ([opening(), get(1), get(3)].concat(), "0:+ 0:GET /x 0:. 1:+ 1:GET /x 1:. 0:? 1:? "),
+    ] {
+        let next = if refused.is_empty() { 1 } else { 2 };
+        let answered = format!("{}:400 {0}:\"no\" {0}:! ", next - 1);
+        let outcome = read(&[ask(&first), reply(REFUSES), ask(ASKS), reply(ANSWERS)]);
+        let followed = format!("{refused}{answered}{next}:+ {next}:GET /x {next}:. {next}:200 {next}:!");
+        assert_eq!((outcome.line(), outcome.open), (followed, None), "{}", first.escape_ascii());
+        assert!(matches!(outcome.fault, Some(Fault::MalformedResponse | Fault::MalformedRequest)));
+    }
+}
+
+#[test]
+fn requests_after_a_part_of_the_preface_are_counted() {
+    // h11 reads two requests, and responds to both.
+    const ASKS: &str = "PRI * HTTP/2.0\r\n\r\nSEARCH /x HTTP/1.1\r\nhost: a\r\n\r\n";
+    const ANSWERS: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+    let outcome = read(&[ask(ASKS), reply([ANSWERS, ANSWERS].concat())]);
+    let counted = "0:+ 0:? 0:200 0:! 1:* 1:200 1:!";
+    let fault = Some(Fault::MalformedRequest);
+    assert_eq!((outcome.line().as_str(), outcome.fault, outcome.open), (counted, fault, None));
+}
+
+#[test]
 fn upgrade_response_is_on_stream_1() {
     let outcome = read(&[
         ask(ASKS),

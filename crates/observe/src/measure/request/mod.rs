@@ -208,11 +208,6 @@ impl Request {
         self.request_bytes += bytes as u64;
     }
 
-    /// True if the request is complete, or its response has begun.
-    pub fn is_in_progress(&self) -> bool {
-        self.times.requested.is_known() || self.response.status.is_some()
-    }
-
     /// Processes the end of the request.
     pub fn request_end(&mut self, parameters: Parameters, at: Instant, sink: &dyn Sink) {
         self.parameters = parameters;

@@ -92,9 +92,6 @@ pub(super) struct Requests {
     /// The directions in which bodies or messages are or were decoded. Only bytes in these directions increase the
     /// decoding allowance, so that plain responses do not increase it for floods of compressed requests.
     flags: Flags,
-    /// Number of requests in progress: open ones that are complete or whose response has begun, and skipped ones. On
-    /// HTTP/2, the end of a skipped request is unknown.
-    in_progress: u16,
     /// Low 15 bits of the number of a skipped request whose headers have not arrived yet, or [`NONE_SKIPPED`]. No other
     /// headers arrive before them.
     skipped: u16,
@@ -108,14 +105,13 @@ pub(super) struct Requests {
 }
 
 impl ConnectionObserver {
-    /// If the memory budget has no room for the observer, or `over_limit` is true, requests are counted as unobserved
-    /// until there is room.
+    /// If `over_limit` is true, requests are counted as unobserved until there is room.
     pub(super) fn new(connection: &Connection, shared: Arc<Shared>, over_limit: bool) -> ConnectionObserver {
         let address = connection.peer.map(|peer| peer.ip());
         let account = shared.lasting.budget.account(address, shared.settings.coding_ratio);
         account.touch(connection.accepted);
-        let mut share = account.share();
-        if share.hold(size_of::<ConnectionObserver>()).is_err() || over_limit {
+        let share = account.share();
+        if over_limit {
             shared.sink.detached(connection.listener, Detach::Shed);
         }
         let flags = Flags(if over_limit { Flags::OVER_LIMIT } else { 0 });
@@ -128,7 +124,6 @@ impl ConnectionObserver {
                 earning: 0,
                 client_blocked: false,
                 flags,
-                in_progress: 0,
                 skipped: NONE_SKIPPED,
                 share,
                 cpu: CpuBudget::default(),
@@ -154,7 +149,7 @@ impl ConnectionObserver {
         self.requests.session = None;
         self.requests.count(why);
         // Cannot fail: the share only shrinks.
-        self.requests.share.hold(size_of::<ConnectionObserver>()).ok();
+        self.requests.share.hold(0).ok();
     }
 
     pub(super) fn account(&self) -> &Account {
@@ -181,6 +176,9 @@ impl ConnectionObserver {
     /// Charges the connection for its current memory. Without room, open requests are no longer observed, and then
     /// incomplete headers are dropped.
     fn charge(&mut self, at: Instant) {
+        let is_websocket = self.http.as_ref().is_some_and(Reader::is_websocket);
+        let incomplete = self.activity() == Activity::Incomplete || is_websocket && self.requests.open.is_empty();
+        self.requests.account().set_incomplete(incomplete);
         if self.hold() {
             return;
         }
@@ -206,7 +204,7 @@ impl ConnectionObserver {
         let session = if requests.session.is_some() { SESSION_BYTES } else { 0 };
         let request_bytes = requests.open.len() * REQUEST_BYTES;
         let reader = self.http.as_ref().map_or(0, Reader::holds);
-        requests.share.hold(size_of::<ConnectionObserver>() + request_bytes + session + reader).is_ok()
+        requests.share.hold(request_bytes + session + reader).is_ok()
     }
 
     /// Parses the bytes, and charges for CPU time and memory.
@@ -414,15 +412,7 @@ impl Observer for ConnectionObserver {
     }
 
     fn activity(&self) -> Activity {
-        let known = self.http.as_ref().is_some_and(|http| http.is_certain() && !http.is_websocket());
-        let Requests { open, session, in_progress, .. } = &self.requests;
-        if !known || session.is_some() || *in_progress > 0 {
-            Activity::InProgress
-        } else if open.is_empty() {
-            Activity::Idle
-        } else {
-            Activity::Incomplete
-        }
+        self.http.as_ref().map_or(Activity::InProgress, Reader::activity)
     }
 }
 
@@ -433,17 +423,6 @@ impl Requests {
 
     fn account(&self) -> &Account {
         self.share.account()
-    }
-
-    /// At the maximum, the number stays the same: the connection then counts as in use until it ends.
-    fn begin_progress(&mut self) {
-        self.in_progress = self.in_progress.saturating_add(1);
-    }
-
-    fn end_progress(&mut self) {
-        if self.in_progress < u16::MAX {
-            self.in_progress = self.in_progress.saturating_sub(1);
-        }
     }
 
     /// Counts a fault or an exhausted limit.
@@ -459,7 +438,7 @@ impl Requests {
         !self.flags.is_over_limit()
             && !self.cpu.is_exhausted()
             && self.open.len() < self.shared.settings.max_open_requests
-            && self.share.hold(self.share.bytes().max(size_of::<ConnectionObserver>()) + REQUEST_BYTES).is_ok()
+            && self.share.hold(self.share.bytes() + REQUEST_BYTES).is_ok()
     }
 
     /// Records a request that is not observed.
@@ -476,12 +455,12 @@ impl Requests {
         }
     }
 
-    /// Ends an open request; false if it is not open.
-    fn end(&mut self, number: u64, ending: Ending, at: Instant) -> bool {
-        let Some(mut request) = self.open.remove(number) else { return false };
-        self.left(&mut request, at);
-        request.end(ending, at, &self.shared);
-        true
+    /// Ends a request, if it is open.
+    fn end(&mut self, number: u64, ending: Ending, at: Instant) {
+        if let Some(mut request) = self.open.remove(number) {
+            self.left(&mut request, at);
+            request.end(ending, at, &self.shared);
+        }
     }
 
     pub(super) fn take_oldest(&mut self, at: Instant) -> Option<Box<OpenRequest>> {
@@ -492,9 +471,6 @@ impl Requests {
 
     /// Updates the counts for a request that is no longer open, and adds the connection's network values to it.
     fn left(&mut self, request: &mut OpenRequest, at: Instant) {
-        if request.measured.is_in_progress() {
-            self.end_progress();
-        }
         self.shared.lasting.open.fetch_sub(1, Ordering::Relaxed);
         if let Some(network) = self.network.now(at) {
             request.measured.network(&network);

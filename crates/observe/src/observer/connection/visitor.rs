@@ -14,7 +14,6 @@ impl Visitor for Requests {
     fn request_begin(&mut self, number: u64, at: Instant) -> bool {
         if !self.has_room() {
             self.skipped = skipped(number);
-            self.begin_progress();
             return false;
         }
         self.shared.lasting.open.fetch_add(1, Ordering::Relaxed);
@@ -43,9 +42,7 @@ impl Visitor for Requests {
             self.skipped = NONE_SKIPPED;
             return self.record_skipped(number, None, at);
         }
-        if self.end(number, Ending::Unobserved, at) {
-            self.begin_progress();
-        }
+        self.end(number, Ending::Unobserved, at);
     }
 
     fn unread(&mut self, number: u64, at: Instant) {
@@ -64,23 +61,15 @@ impl Visitor for Requests {
 
     fn request_end(&mut self, number: u64, at: Instant) {
         if let Some((request, _, shared)) = self.find(number) {
-            let began = !request.measured.is_in_progress();
             request.request_end(at, shared);
-            if began {
-                self.begin_progress();
-            }
         }
     }
 
     fn response_head(&mut self, number: u64, head: &ResponseHead<'_>, at: Instant) {
         if let Some((found, account, shared)) = self.find(number) {
-            let began = !found.measured.is_in_progress();
             found.response_head(head, at, account, shared);
             if found.decodes(Message::Response) {
                 self.begin_decoding(Direction::Response);
-            }
-            if began {
-                self.begin_progress();
             }
         }
         if head.status == 101 {
@@ -103,9 +92,7 @@ impl Visitor for Requests {
     }
 
     fn response_end(&mut self, number: u64, at: Instant) {
-        if !self.end(number, Ending::Complete, at) {
-            self.end_progress();
-        }
+        self.end(number, Ending::Complete, at);
     }
 
     fn websocket(&mut self, _request: u64, sender: Sender, event: &Event<'_>, at: Instant) {

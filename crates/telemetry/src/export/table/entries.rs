@@ -278,6 +278,10 @@ catalogue! {
     /// limit (`memory`), or `relay.max_connections` (`max_connections`)
     ConnectionsRefused = Counter(Scope::Listener, "tokometer.connections.refused", "{connection}")
         { extra: &[Key::Reason] },
+    /// Connections closed near the maximum to make room for new ones. They waited for the rest of a request, also after
+    /// bytes that are no request (reason `incomplete`), or for the next request (`idle`)
+    ConnectionsEvicted = Counter(Scope::Listener, "tokometer.connections.evicted", "{connection}")
+        { extra: &[Key::Reason] },
     /// Client connections whose TLS handshake failed or timed out; 0 on listeners without TLS
     HandshakeFailures = Counter(Scope::Listener, "tokometer.connections.handshake_failures", "{connection}"),
     /// Client connections for which tokometer could not connect to the server. Reasons: `refused`, `timeout`,
