@@ -39,6 +39,8 @@ pub(super) fn attacks() -> Vec<Attack> {
             blocks(bytes, entry(LARGE_ENTRY), &[wire::NEWEST], block),
         ));
     }
+    let path = wire::added(":path", &"/%2e%2F".repeat(LARGE_ENTRY / 7));
+    all.push(Attack::flood("h2-long-paths", 1, blocks(MB, path, &[wire::NEWEST], 1)));
     let name = wire::added(&"x".repeat(LARGE_ENTRY), "");
     all.push(Attack::flood("h2-header-names", 1, blocks(MB, name, &RENEWED, LARGE_BLOCK)));
     all.push(Attack::flood("h2-header-fields", 1, blocks(MB, Vec::new(), &TINY, LARGE_BLOCK)));
