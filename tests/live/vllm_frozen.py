@@ -49,7 +49,7 @@ def _freeze_and_kill(server):
         stop.set()
         server.kill()
         began = time.monotonic()
-        until(lambda: engine_health(relay)[1]["state"] == "unreachable", lambda: f"unreachable: {engine_health(relay)}", 10)
+        until(lambda: engine_health(relay)[1]["state"] == "unreachable", lambda: f"unreachable: {engine_health(relay)}", 20)
         assert engine_health(relay)[0] == 503
         print(f"    killed: unreachable after {time.monotonic() - began:.1f} s")
 

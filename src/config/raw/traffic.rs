@@ -140,7 +140,8 @@ block! {
         /// `triton_generate`, `vllm_generate`, `cohere_chat`, `audio_transcription`, `audio_translation`, `realtime`,
         /// `embeddings`, `rerank`, `score`, `classify`, `pooling`, `prefill` and `invocations` (detected from the
         /// body), `vllm_inference`, `vllm_inference_stream`, `vllm_engine`, `sglang_scheduler`, `tensorrt_service`,
-        /// `triton_infer`, `triton_infer_stream` (gRPC), `probe` (see `probes`), `other` (counted, not parsed).
+        /// `triton_infer`, `triton_infer_stream` (gRPC), `abort` (aborts other requests), `probe` (see `probes`), `other`
+        /// (counted, not parsed).
         routes: BTreeMap<String, String> = BTreeMap::new(),
         /// If true, probes are also recorded, as requests of the operation `other`. Probes are GET and HEAD requests
         /// about the server itself (`/`, `/health`, `/metrics`, `/v1/models` and similar paths, and paths set to
