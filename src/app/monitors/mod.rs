@@ -12,9 +12,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use tokometer_engine::scrape::{Dial, Scraper, Settings, Target, Wire};
 use tokometer_observe::input::Direction;
-use tokometer_proxy::listen::{
-    self, Address, DirectClients, Interception, Listener, Probe, Protocol, Upstream, intercepts,
-};
+use tokometer_proxy::listen::{self, Address, DirectClients, Interception, Listener, Protocol, Upstream, intercepts};
 use tokometer_proxy::relay::{Delays, Evicted, Full, Relay, Unreached};
 use tokometer_proxy::rewrite::Route;
 use tokometer_telemetry::export::table::{Id, Key};
