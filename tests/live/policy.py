@@ -336,7 +336,7 @@ def shell_passes_the_inserted_flag_to_the_engine():
 
 
 def cpu_limit_is_set_if_all_containers_have_one():
-    for limits, expected, requested in [({"cpu": "4", "memory": "1Gi"}, "500m", "125m"), ({"memory": "1Gi"}, None, "100m")]:
+    for limits, expected, requested in [({"cpu": "4", "memory": "1Gi"}, "500m", "125m"), ({"memory": "1Gi"}, None, "25m")]:
         [response] = _admit({}, [shapes.pod(shapes.container(resources={"limits": limits, "requests": {"cpu": "1"}}))])
         resources = _sidecar_of(response["pod"])["resources"]
         assert resources["limits"].get("cpu") == expected and resources["requests"]["cpu"] == requested, (limits, resources)

@@ -259,10 +259,10 @@ fn sidecar_of_a_pod_with_resources_of_its_own_has_none() {
 fn limit_is_no_larger_multiple_of_the_request_than_the_servers() {
     for (resources, cpu, memory) in [
         ("{limits: {cpu: 4, memory: 1Gi}, requests: {cpu: 1, memory: 512Mi}}", json!("125m"), json!("128Mi")),
-        ("{limits: {cpu: 4, memory: 1Gi}, requests: {cpu: 100m, memory: 100Mi}}", json!("100m"), json!("64Mi")),
-        ("{limits: {memory: 3Gi}, requests: {memory: 2Gi}}", json!("100m"), json!("171Mi")),
-        ("{limits: {memory: 3Gi}}", json!("100m"), json!("256Mi")),
-        ("{requests: {memory: 3Gi}}", json!("100m"), json!("64Mi")),
+        ("{limits: {cpu: 4, memory: 1Gi}, requests: {cpu: 100m, memory: 100Mi}}", json!("25m"), json!("64Mi")),
+        ("{limits: {memory: 3Gi}, requests: {memory: 2Gi}}", json!("25m"), json!("171Mi")),
+        ("{limits: {memory: 3Gi}}", json!("25m"), json!("256Mi")),
+        ("{requests: {memory: 3Gi}}", json!("25m"), json!("64Mi")),
     ] {
         let (spec, _) =
             injected(&format!("{{containers: [{{name: c, image: vllm, resources: {resources}}}]}}"), &options());
