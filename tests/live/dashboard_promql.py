@@ -7,10 +7,11 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import yaml
 from process import BINARY, Skip
 
 # Variables as Grafana fills them in with all values selected.
-VARIABLES = {"$__rate_interval": "5m", "$__range": "1h"}
+VARIABLES = {"$__rate_interval": "5m", "$__range": "1h", "($pod~)..$instance..": "(.*|~)...+.."}
 POD = 'job="j",namespace="n",pod="p",instance="i"'
 
 
@@ -65,8 +66,11 @@ def _expect(series, samples):
         ],
     }
     with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory) / "test.yaml"
-        file.write_text(json.dumps({"rule_files": [], "evaluation_interval": "1m", "tests": [test]}))
+        file, rules = Path(directory) / "test.yaml", Path(directory) / "rules.yaml"
+        # Only the rules that the panels read.
+        groups = yaml.safe_load(_run(BINARY, "rules"))["groups"]
+        rules.write_text(json.dumps({"groups": [group for group in groups if group["name"] == "tokometer-dashboards"]}))
+        file.write_text(json.dumps({"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": [test]}))
         for promtool in _promtools():
             _run(promtool, "test", "rules", str(file))
 

@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import yaml
 from process import BINARY, Skip
 
 NAMES = {"availability": "Availability", "ttft": "TTFT", "decode_rate": "DecodeRate", "stall": "Stall", "goodput": "Goodput"}
@@ -70,6 +71,9 @@ def _run(slo, tests, evaluation_interval="1m"):
     """Each test: interval, series and expectations as (time, expression, expected value or None for no sample)."""
     with tempfile.TemporaryDirectory() as directory:
         rules = _rules(directory, slo)
+        # No alert reads the series that are recorded for dashboards.
+        groups = [group for group in yaml.safe_load(rules.read_text())["groups"] if group["name"] != "tokometer-dashboards"]
+        rules.write_text(json.dumps({"groups": groups}))
         test_file = {
             "rule_files": [str(rules)],
             "evaluation_interval": evaluation_interval,

@@ -143,14 +143,13 @@ impl<'a> Function<'a> {
     }
 
     fn promql(&self) -> String {
-        let window = self.window;
         let by = if self.by.is_empty() { String::new() } else { format!(" by ({})", self.by) };
         match self.name {
             "name" => self.metric.prometheus().full(),
             // Of several models of a process, the slowest.
             "quantile" if self.by.split(", ").any(|label| label == "instance") => {
                 let recorded = fleet::by_process(&self.metric.prometheus().full(), self.quantile);
-                format!("min{by} (avg_over_time({recorded}{}[{window}]))", self.matching())
+                format!("min{by} ({recorded}{})", self.matching())
             }
             "quantile" => {
                 let quantile = self.quantile;
@@ -206,7 +205,7 @@ mod tests {
     #[test]
     fn quantile_by_process_is_recorded() {
         let found = expand("{quantile 0.1 by (pod, instance) DecodeRate}", &[]).unwrap();
-        let expected = "min by (pod, instance) (avg_over_time(pod:tokometer_decode_tokens_per_second:q1{job=~";
+        let expected = "min by (pod, instance) (pod:tokometer_decode_tokens_per_second:q1{job=~";
         assert!(found.starts_with(expected), "{found}");
     }
 
