@@ -130,7 +130,7 @@ live_all() {
 
 stage_live_engine() { live engine; }
 stage_live_queueing() { live queueing; }
-stage_live_routes() { live_all routes routes_targets; }
+stage_live_routes() { live_all routes routes_targets odd_requests; }
 stage_live_clients() { live clients; }
 stage_live_rewrite() { live rewrite; }
 stage_live_http2() { live http2; }
@@ -154,7 +154,7 @@ stage_live_wedge() { live wedge; }
 stage_live_verify() { live verify; }
 stage_live_reliability() { live reliability; }
 stage_live_netns() { live netns; }
-stage_live_tap() { live_all tap tap_links tap_engine; }
+stage_live_tap() { live_all tap tap_links tap_attacks tap_engine; }
 stage_live_kustomize() { live kustomize; }
 stage_live_guide() { live_all guide guide_values; }
 stage_live_lifecycle() { live lifecycle; }

@@ -16,7 +16,7 @@ from process import Skip
 
 # Timeout per test, unless the suite sets its own. A test that exceeds the timeout counts as hanging.
 MAX_SECONDS = 180 + sum(int(float(os.environ.get(name, "0"))) for name in ("SOAK_SECONDS", "RELIABILITY_SECONDS"))
-SUITES = ("engine", "queueing", "routes", "routes_targets", "clients", "http2", "websocket", "exporters", "rules", "rule_cost", "dashboard_promql", "dashboards", "alerts", "chart", "policy", "spans", "wedge", "verify", "reliability", "rewrite", "soak", "ollama_server", "vllm_server", "vllm_targets", "vllm_spans", "vllm_cancelled", "vllm_frozen", "vllm_mixed", "vllm_interval", "vllm_aiperf", "picture_trace", "picture_dashboards", "live_page", "top", "tap", "tap_links", "tap_engine", "netns", "kustomize", "lifecycle", "guide", "guide_values", "cluster")
+SUITES = ("engine", "queueing", "routes", "routes_targets", "clients", "http2", "websocket", "exporters", "rules", "rule_cost", "dashboard_promql", "dashboards", "alerts", "chart", "policy", "spans", "wedge", "verify", "reliability", "rewrite", "soak", "ollama_server", "vllm_server", "vllm_targets", "vllm_spans", "vllm_cancelled", "vllm_frozen", "vllm_mixed", "vllm_interval", "vllm_aiperf", "picture_trace", "picture_dashboards", "live_page", "top", "tap", "tap_links", "tap_engine", "netns", "kustomize", "lifecycle", "guide", "guide_values", "cluster", "odd_requests", "tap_attacks")
 
 
 def _raise_timeout(*_):
