@@ -77,12 +77,12 @@ impl Sums {
     }
 
     fn input(&mut self, count: &Value) {
-        self.inputs.extend(super::integer(&count));
+        self.inputs.extend(super::integer(count));
     }
 
     fn output(&mut self, count: &Value, running: bool) {
         self.running |= running && super::integer(count).is_some();
-        self.outputs.extend(super::integer(&count));
+        self.outputs.extend(super::integer(count));
     }
 
     /// Counts a response; `ended` is true if it is complete.
@@ -98,7 +98,7 @@ impl Sums {
 
 /// Stores a time in milliseconds. `milliseconds` is the length of the written unit.
 fn time(place: &mut Option<f64>, timed: &mut bool, written: &Value, milliseconds: f64) {
-    if let Some(value) = super::float(&written) {
+    if let Some(value) = super::float(written) {
         *place = Some(value * milliseconds);
         *timed = true;
     }

@@ -57,16 +57,29 @@ pub struct ResponseDecoder {
     scanner: Scanner<Place>,
     reading: Reading,
     prediction: Prediction,
-    /// The last data byte of the event so far is a space.
-    spaced: bool,
-    /// A JSON body so far is one complete text and the end of its line.
-    line_ended: bool,
+    end: End,
     /// Boxed: few responses use gRPC.
     grpc: Option<Box<GrpcResponse>>,
     /// The response text, if it is kept. Prediction is then disabled, because it skips strings.
     kept: Option<Box<ResponseText>>,
     /// Set when the body is plain response text.
     text: Option<PlainText>,
+}
+
+/// How the data so far ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The data of an event ends with a space.
+    Space,
+    /// A JSON body is one complete text and the end of its line.
+    Line,
+    Other,
+}
+
+impl End {
+    fn of(data: &[u8]) -> End {
+        if data.ends_with(b" ") { End::Space } else { End::Other }
+    }
 }
 
 impl ResponseDecoder {
@@ -94,8 +107,7 @@ impl ResponseDecoder {
             scanner: Scanner::new(root),
             reading: Reading::default(),
             prediction: Prediction::new(root),
-            spaced: false,
-            line_ended: false,
+            end: End::Other,
             grpc: route.grpc().filter(|_| framing == Framing::Grpc).map(|method| Box::new(GrpcResponse::new(method))),
             kept: None,
             text: (framing == Framing::Text && route.has_text_response()).then(PlainText::default),
@@ -156,8 +168,8 @@ impl ResponseDecoder {
                     {
                         self.framer.take_line();
                         self.done.rule_out();
-                        self.spaced =
-                            value.len().checked_sub(after.len() + 2).and_then(|at| value.get(at)) == Some(&b' ');
+                        let last = value.len().checked_sub(after.len() + 2);
+                        self.end = End::of(last.and_then(|last| value.get(..=last)).unwrap_or_default());
                         rest = after;
                     }
                     match self.framer.next(&mut rest) {
@@ -257,18 +269,20 @@ impl ResponseDecoder {
                     let first = part.iter().position(|byte| !byte.is_ascii_whitespace());
                     let (space, line) = part.split_at_checked(first.unwrap_or(part.len())).unwrap_or((part, &[]));
                     self.scan(space);
-                    if self.line_ended && line.first() == Some(&b'{') {
+                    if self.end == End::Line && line.first() == Some(&b'{') {
                         self.framing = Framing::Ndjson;
                         self.end_event(each);
                         self.scan(line);
                         return self.feed_to(rest, each);
                     }
-                    self.line_ended &= line.is_empty();
+                    if !line.is_empty() {
+                        self.end = End::Other;
+                    }
                     self.scan(line);
                 }
                 _ => {
                     self.scan(b"\n");
-                    self.line_ended = self.scanner.is_done();
+                    self.end = if self.scanner.is_done() { End::Line } else { End::Other };
                 }
             }
         }
@@ -302,7 +316,7 @@ impl ResponseDecoder {
 
     /// Processes the complete first line of an event's data.
     fn read_line(&mut self, line: &[u8]) {
-        self.spaced = line.ends_with(b" ");
+        self.end = End::of(line);
         if DoneMark::matches(line) {
             self.done.set();
         } else {
@@ -316,7 +330,7 @@ impl ResponseDecoder {
 
     /// Processes a part of an event's data.
     fn read_part(&mut self, part: &[u8]) {
-        self.spaced = part.ends_with(b" ");
+        self.end = End::of(part);
         match self.done.take(part) {
             Verdict::Open | Verdict::Done => {}
             Verdict::NotDone(held_back, rest) => {
@@ -360,7 +374,7 @@ impl ResponseDecoder {
         }
         self.scanner.finish(&mut self.reading);
         let is_whole = self.scanner.is_done();
-        if self.spaced && is_whole {
+        if self.end == End::Space && is_whole {
             self.reading.mark(EngineFacts::SPACE_BEFORE_END);
         }
         let is_ping = self.reading.is_ping();

@@ -289,8 +289,7 @@ fn known_keys_at_wrong_places_are_ignored() {
         r#"{"x":{"choices":[{"delta":{"content":"a"}}],"error":{}},"content":"a","delta":{"content":"a"},"choices":{"delta":{"content":"a"}},"usage":[{"prompt_tokens":1}],"y":[[{"usage":{}}],"]}"]}"#,
     );
     assert_eq!(event, StreamEvent::default());
-    let event =
-        chat_event(r#"{"choices":[null,1,"x",[],{"delta":"x"},{"delta":{"content":{"content":"a"},"role":["a"]}}]}"#);
+    let event = chat_event(r#"{"choices":[null,1,"x",[],{"delta":"x"},{"delta":{"content":{"x":"a"},"role":["a"]}}]}"#);
     assert_eq!((event.choices, event.channels, event.role), (2, Channels::default(), false));
     // Every JSON decoder takes an escaped key for the key.
     let content = chat_event(r#"{"choices":[{"delta":{"content":"a"}}]}"#);

@@ -38,7 +38,8 @@ fn data_lines_of_one_event_are_joined() {
     assert_eq!(counts("data: TOKEN\ndata:\ndata\n\n"), (1, 0, 0));
     assert_eq!(counts("data: [DONE]\ndata: more\n\n"), (0, 1, 0));
     assert_eq!(counts("data: tr\ndata: ue\n\n"), (0, 0, 1));
-    assert_eq!(counts("data: TOKEN\ndata: [DONE]\n\n"), (0, 0, 1));
+    // Without the empty line between events.
+    assert_eq!(counts("data: TOKEN\ndata: [DONE]\n\n"), (1, 1, 0));
 }
 
 #[test]

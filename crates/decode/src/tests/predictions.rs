@@ -125,7 +125,7 @@ fn each_event_has_its_own_usage_counts() {
         ("0000000000000000000000000000000000000001", None),
         ("-1", None),
         ("1.5", None),
-        ("1e3", None),
+        ("1e3", Some(1000)),
         ("null", None),
         (" 4", Some(4)),
         ("4 ", Some(4)),

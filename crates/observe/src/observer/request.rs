@@ -30,8 +30,6 @@ pub(super) struct OpenRequest {
     bodies: Bodies,
     /// Status name of a failed gRPC call.
     rpc_error: Option<&'static str>,
-    /// The request asks TensorRT-LLM for the prefill only.
-    context_only: bool,
 }
 
 impl OpenRequest {
@@ -44,7 +42,6 @@ impl OpenRequest {
             response: None,
             bodies: Bodies::default(),
             rpc_error: None,
-            context_only: false,
         })
     }
 
@@ -166,7 +163,6 @@ impl OpenRequest {
         } else if facts.prefill_leg && matches!(route, Route::Chat | Route::Completions) && self.response.is_none() {
             self.measured.request_is(Route::Prefill, shared.sink.as_ref());
         }
-        self.context_only |= facts.context_only;
     }
 
     /// Returns the request parameters received so far and drops the decoder.
@@ -182,6 +178,7 @@ impl OpenRequest {
             max_tokens: facts.max_tokens,
             limit: decoder.output_limit(),
             echo: facts.echo.unwrap_or(false),
+            context_only: facts.context_only,
         }
     }
 
@@ -310,7 +307,10 @@ impl OpenRequest {
             facts.insert(marks_of_request_id(asked, id));
         }
         self.recogniser.body(facts);
-        if self.context_only && self.measured.generates() && self.recogniser.engine() == Some(Engine::TensorrtLlm) {
+        if self.measured.is_context_only()
+            && self.measured.generates()
+            && self.recogniser.engine() == Some(Engine::TensorrtLlm)
+        {
             self.measured.was_prefill();
         }
         if let Some(engine) = self.recogniser.engine() {

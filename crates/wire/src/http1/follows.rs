@@ -1,9 +1,32 @@
 //! What follows the headers of a response.
 
-use crate::http1::RequestKind;
 use crate::http1::body::{BadBody, Body, items, response_body};
-use crate::message::ResponseHead;
+use crate::message::{RequestHead, ResponseHead};
 use crate::websocket::Extensions;
+
+/// The properties of a request that determine where its response ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RequestKind {
+    Head,
+    Connect,
+    /// Asks for a switch to WebSocket. Bytes after it are held until its response.
+    WebSocket,
+    /// Any other method, or a request with incomplete headers.
+    Other,
+}
+
+impl RequestKind {
+    pub(super) fn of(head: &RequestHead<'_>) -> RequestKind {
+        let upgrade = || head.header("upgrade").is_some_and(|to| to.trim_ascii().eq_ignore_ascii_case(b"websocket"));
+        // Methods are case-sensitive (RFC 9110, section 9.1).
+        match head.method {
+            "HEAD" => RequestKind::Head,
+            "CONNECT" => RequestKind::Connect,
+            "GET" if upgrade() => RequestKind::WebSocket,
+            _ => RequestKind::Other,
+        }
+    }
+}
 
 /// What follows the headers of a response.
 pub(super) enum Follows {

@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use crate::http1::body::{BadBody, Body, items, request_body};
-use crate::http1::follows::{Follows, is_close};
+use crate::http1::follows::{Follows, RequestKind, is_close};
 use crate::http1::head::{Gather, is_token};
 use crate::message::{Fault, ResponseHead, Visitor};
 use crate::reader::Activity;
@@ -33,17 +33,6 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits { head_bytes: 64 * 1024 }
     }
-}
-
-/// The properties of a request that determine where its response ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RequestKind {
-    Head,
-    Connect,
-    /// Asks for a switch to WebSocket. Bytes after it are held until its response.
-    WebSocket,
-    /// Any other method, or a request with incomplete headers.
-    Other,
 }
 
 #[derive(Clone, Debug)]
@@ -402,16 +391,7 @@ impl Http1 {
             let number = self.newest_request();
             // Reported even if the end of the request is unclear, because the headers name its tenant.
             visitor.request_head(number, head, at);
-            let upgrade =
-                || head.header("upgrade").is_some_and(|to| to.trim_ascii().eq_ignore_ascii_case(b"websocket"));
-            // Methods are case-sensitive (RFC 9110, section 9.1).
-            let kind = match head.method {
-                "HEAD" => RequestKind::Head,
-                "CONNECT" => RequestKind::Connect,
-                "GET" if upgrade() => RequestKind::WebSocket,
-                _ => RequestKind::Other,
-            };
-            (kind, request_body(head.minor, head.headers))
+            (RequestKind::of(head), request_body(head.minor, head.headers))
         })
         .map_err(|bad| bad.fault(Fault::MalformedRequest))?;
         let (kind, framing) = split.seen;

@@ -307,6 +307,11 @@ impl Request {
         self.watches.response_started(status, true);
     }
 
+    /// True if the request asks for the prefill only.
+    pub fn is_context_only(&self) -> bool {
+        self.parameters.context_only
+    }
+
     /// The response shows that the engine computed only the prefill.
     pub fn was_prefill(&mut self) {
         self.route = Route::Prefill;

@@ -49,6 +49,8 @@ pub struct Parameters {
     pub limit: OutputLimit,
     /// `echo`: the response begins with the prompt.
     pub echo: bool,
+    /// The request asks TensorRT-LLM for the prefill only.
+    pub context_only: bool,
 }
 
 impl Parameters {

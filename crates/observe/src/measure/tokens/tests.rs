@@ -15,6 +15,7 @@ const ONE_RESPONSE: Parameters = Parameters {
     max_tokens: None,
     limit: OutputLimit { largest: 0, certain: false },
     echo: false,
+    context_only: false,
 };
 
 /// A complete response to one prompt.
