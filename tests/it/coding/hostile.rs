@@ -125,7 +125,7 @@ fn streams_flushed_per_event_earn_enough_credit() {
 #[test]
 fn short_body_is_decoded_at_any_compression_ratio() {
     for (name, coding) in ENCODINGS {
-        let whole = vec![b' '; 24 * 1024];
+        let whole = vec![b' '; 16 * 1024];
         let body = encode(name, &[&whole]);
         let (mut decoder, _) = metered(coding, 64 * MIB);
         let mut given = 0;

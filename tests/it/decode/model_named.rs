@@ -129,7 +129,7 @@ fn delta_text(event: &mut StreamEvent, delta: &Value, channel: Channels) {
             ["text", "content"]
                 .into_iter()
                 .filter_map(|key| delta.get(key))
-                .for_each(|text| super::mark_text(event, text, channel));
+                .for_each(|text| delta_text(event, text, channel));
         }
         _ => super::mark_text(event, delta, channel),
     }

@@ -172,7 +172,7 @@ fn llama_cpp(sums: &mut Sums, response: &Value) {
     if let Some(stop) = response["stop"].as_bool() {
         sums.response(stop);
     }
-    if response["stop_type"] != "none" {
+    if response["stop_type"].as_str().is_some_and(|word| word != "none") {
         sums.finish(&response["stop_type"]);
     }
     for (key, reason) in [

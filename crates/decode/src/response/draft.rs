@@ -52,7 +52,7 @@ pub(crate) enum Flag {
     Special = 8192,
     /// The response is not available yet.
     Pending = 16384,
-    /// The object is an error by its name.
+    /// An error by the object's name, as text, or before another error object.
     NamedError = 1 << 15,
     /// In the `message` of a choice, before its `delta`.
     InMessage = 1 << 16,

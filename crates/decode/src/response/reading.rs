@@ -197,7 +197,13 @@ impl Sink<Place> for Reading {
             }
             (Place::SequenceNumber, _) => self.draft.varies = true,
             (Place::Metrics | Place::Timings, b'{') => self.draft.facts.set(Flag::Timing),
-            (Place::Error | Place::CodedError, b'{') => self.draft.facts.set(Flag::Error),
+            (Place::Error | Place::CodedError, b'{') => {
+                // An earlier error of the event was not empty.
+                if self.draft.facts.has(Flag::Error) {
+                    self.draft.facts.set(Flag::NamedError);
+                }
+                self.draft.facts.set(Flag::Error);
+            }
             (Place::PromptProgress, b'{') => {
                 self.draft.facts.set(Flag::Progress);
                 self.engine.insert(EngineFacts::LLAMA_CPP);
@@ -258,7 +264,7 @@ impl Sink<Place> for Reading {
             Place::FunctionText => self.channel(Channels::TOOL),
             Place::Refusal => self.channel(Channels::REFUSAL),
             Place::AudioText => self.channel(Channels::AUDIO),
-            Place::Error | Place::CodedError => self.draft.facts.set(Flag::Error),
+            Place::Error | Place::CodedError => self.draft.facts.set(Flag::NamedError),
             Place::EventDelta => self.draft.facts.set(Flag::Piece),
             Place::ItemText => self.draft.facts.set(Flag::Item),
             _ => {}
