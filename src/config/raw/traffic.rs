@@ -121,8 +121,8 @@ block! {
         /// Memory budget for observer state whose size depends on clients: open requests, decoders, header tables,
         /// split headers. A single connection can use at most half of the budget, and a client address eight ninths.
         /// Above the budget, memory is taken back from idle connections; if there are none, new requests are recorded
-        /// as `unobserved`, bodies are not parsed, and new connections are not observed. Traffic is not affected. 0:
-        /// half of the container's memory limit, at most 64 MiB.
+        /// as `unobserved`, and bodies are not parsed. Traffic is not affected. 0: half of the container's memory limit,
+        /// at most 64 MiB.
         #[schemars(extend("x-range" = ["0B", "1024GiB"]))]
         memory: Size = Size::default(),
         /// Stall threshold: a longer gap between two tokens is a stall, unless the stream's own cadence explains the
