@@ -99,6 +99,7 @@ ELSEWHERE = {
 }
 # Blocks that are not commands: their first lines.
 NO_COMMANDS = {
+    "count by (version) (tokometer_build_info)",
     "lost = request rate before the outage x duration of the outage - evaluated requests - waiting requests",
     "for + (long window x burn rate x (1 - T))",
     "ttft_network_share = (request transfer + round trip) / (request transfer + round trip + TTFT)",
