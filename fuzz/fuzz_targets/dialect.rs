@@ -126,7 +126,7 @@ fn flat(body: &Value) -> Vec<(&str, &Value)> {
 }
 
 /// The expected facts of a request. If several names of one parameter are present, the last one in the text counts. The
-/// limits on output tokens, which depend on the route and the engine, are taken from `found`; the unit tests of the
+/// limits on output tokens and the kind of a prefill, which depend on route and engine, are taken from `found`; the unit tests of the
 /// request decoder check them for every route and engine.
 fn expected_facts<'a>(route: Route, body: &'a Value, found: &RequestFacts<'_>) -> RequestFacts<'a> {
     let mut n = None;
@@ -168,6 +168,7 @@ fn expected_facts<'a>(route: Route, body: &'a Value, found: &RequestFacts<'_>) -
         prompts: [instances, prompts].into_iter().find(|number| *number > 0),
         api: None,
         prefill_leg: found.prefill_leg,
+        context_only: found.context_only,
         complete,
     }
 }

@@ -30,7 +30,7 @@ fn walk(value: &RawValue, node: Node, depth: usize, finds: &mut Finds) -> serde_
             }
         }
         (Shape::Text, b'"') => finds.found.push(Found::Text(node, text == "\"\"")),
-        (Shape::Word, b'"') if finds.want(node) => {
+        (Shape::Word | Shape::Number, b'"') if finds.want(node) => {
             finds.found.push(Found::Word(node, serde_json::from_str(text).ok()));
         }
         (Shape::Number, b'-' | b'0'..=b'9') if text.len() <= LONGEST => {
