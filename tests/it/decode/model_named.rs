@@ -170,11 +170,15 @@ fn response(event: &mut StreamEvent, response: &Value) {
 /// wins.
 fn token_usage(usage: &Value) -> Usage {
     let mut read = Usage { total: true, ..Usage::default() };
+    let mut outer_reasoning = None;
     let set = |place: &mut Option<u64>, value: &Value| *place = super::integer(value).or(*place);
     for (key, value) in usage.as_object().into_iter().flatten() {
         match key.as_str() {
-            "input_tokens" | "prompt_tokens" => set(&mut read.input, value),
-            "output_tokens" | "completion_tokens" => set(&mut read.output, value),
+            "input_tokens" | "prompt_tokens" | "promptTokens" | "inputTokens" => set(&mut read.input, value),
+            "output_tokens" | "completion_tokens" | "completionTokens" | "outputTokens" => set(&mut read.output, value),
+            "cached_tokens" | "prompt_cache_hit_tokens" | "cache_read_input_tokens" => set(&mut read.cached, value),
+            "cache_creation_input_tokens" => set(&mut read.cache_creation, value),
+            "reasoning_tokens" => set(&mut outer_reasoning, value),
             "input_tokens_details" | "input_token_details" | "prompt_tokens_details" => {
                 for (key, value) in value.as_object().into_iter().flatten() {
                     match key.as_str() {
@@ -202,7 +206,7 @@ fn token_usage(usage: &Value) -> Usage {
             _ => {}
         }
     }
-    read
+    Usage { reasoning: read.reasoning.or(outer_reasoning), ..read }
 }
 
 fn content_block(event: &mut StreamEvent, block: &Value) {
