@@ -238,8 +238,8 @@ fn over_limits(attack: &Attack, measured: &Measured) -> Vec<String> {
     let limits = limits::of(&attack.name);
     if let Some(decoded) = measured.decoded {
         assert(
-            decoded <= limits::DECODED_PER_RECEIVED,
-            format!("{decoded:.0} bytes decoded per byte, limit {}", limits::DECODED_PER_RECEIVED),
+            decoded <= limits::decoded_per_received(),
+            format!("{decoded:.0} bytes decoded per byte, limit {}", limits::decoded_per_received()),
         );
     }
     assert(

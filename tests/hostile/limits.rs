@@ -26,7 +26,13 @@ pub(crate) const CPU_NOISE: Duration = Duration::from_millis(100);
 
 /// Decoded bytes per received byte: the default of `observe.coding_ratio`, plus the initial allowance of each
 /// connection. The received bytes include those of other clients.
-pub(crate) const DECODED_PER_RECEIVED: f64 = 40.0;
+const DECODED_PER_RECEIVED: f64 = 40.0;
+
+/// [`DECODED_PER_RECEIVED`] of these listeners. In rewrite mode, a small request body is decoded twice: to change it,
+/// and to observe it.
+pub(crate) fn decoded_per_received() -> f64 {
+    if REWRITES.load(Relaxed) { 50.0 } else { DECODED_PER_RECEIVED }
+}
 
 /// Maximum memory with the default settings: half of the chart's limit.
 pub(crate) const RESIDENT: u64 = 128 << 20;

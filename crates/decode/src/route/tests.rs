@@ -190,8 +190,7 @@ fn targets_that_no_server_accepts_are_other() {
             ["%00", "%20", "%3Fx", "%23", ";a=b", "%", "%zz", "%0a%0a", "%c0%af", "%2e"].map(|end| path.clone() + end);
         let case = start.to_owned() + &name.to_ascii_uppercase();
         let scheme = format!("/h/{path}x:/y");
-        let long = "/.".repeat(512) + &path;
-        for target in twice.chain(ends).chain([case, scheme, long, path[1..].replace('/', "\\")]) {
+        for target in twice.chain(ends).chain([case, scheme, path[1..].replace('/', "\\")]) {
             assert_eq!(Route::of_request(method, &target), Route::Other, "{method} {target}");
             compared += 1;
         }
