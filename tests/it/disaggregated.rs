@@ -11,21 +11,28 @@ use tokometer_telemetry::slo::Evaluator;
 
 use crate::endings::Wire;
 
-/// The record of one leg, sent as by llm-d's routing proxy with these values of `do_remote_decode` and `max_tokens`.
-fn leg(path: &str, remote_decode: bool, max_tokens: u32) -> Record {
-    let body = format!(
-        r#"{{"model":"m","messages":[],"stream":false,"max_tokens":{max_tokens},"kv_transfer_params":{{"do_remote_decode":{remote_decode},"do_remote_prefill":false,"remote_engine_id":null}}}}"#
-    );
+/// The record of a request with this body and the JSON of its response.
+fn exchange(path: &str, body: &str, answer: &str) -> Record {
     let request = format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-    let body = r#"{"id":"chatcmpl-1","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"length"}],"usage":{"prompt_tokens":900,"completion_tokens":1},"kv_transfer_params":{"do_remote_prefill":true,"remote_block_ids":[1,2],"remote_engine_id":"e"}}"#;
-    let response =
-        format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let response = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nContent-Length: {}\r\n\r\n{answer}",
+        answer.len()
+    );
     let replayed = Wire::open()
         .client(request.as_bytes())
         .server(response.as_bytes())
         .close(Close::Finished { first: Side::Client });
     assert_eq!((replayed.records.len(), replayed.in_flight), (1, 0));
     replayed.records.into_iter().next().expect("one record")
+}
+
+/// The record of one leg, sent as by llm-d's routing proxy with these values of `do_remote_decode` and `max_tokens`.
+fn leg(path: &str, remote_decode: bool, max_tokens: u32) -> Record {
+    let body = format!(
+        r#"{{"model":"m","messages":[],"stream":false,"max_tokens":{max_tokens},"kv_transfer_params":{{"do_remote_decode":{remote_decode},"do_remote_prefill":false,"remote_engine_id":null}}}}"#
+    );
+    let answer = r#"{"id":"chatcmpl-1","object":"chat.completion","model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"length"}],"usage":{"prompt_tokens":900,"completion_tokens":1},"kv_transfer_params":{"do_remote_prefill":true,"remote_block_ids":[1,2],"remote_engine_id":"e"}}"#;
+    exchange(path, &body, answer)
 }
 
 #[test]
@@ -47,19 +54,10 @@ fn context_leg(request_type: &str, max_tokens: u32, answer: &str) -> Record {
     let body = format!(
         r#"{{"model":"m","messages":[],"max_tokens":{max_tokens},"disaggregated_params":{{"request_type":"{request_type}"}}}}"#
     );
-    let request =
-        format!("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-    let body = format!(
+    let answer = format!(
         r#"{{"id":"chatcmpl-1","choices":[{{"index":0,"message":{{"content":"a"}},"finish_reason":"length"{answer}}}],"usage":{{"prompt_tokens":900,"completion_tokens":1}}}}"#
     );
-    let response =
-        format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-    let replayed = Wire::open()
-        .client(request.as_bytes())
-        .server(response.as_bytes())
-        .close(Close::Finished { first: Side::Client });
-    assert_eq!((replayed.records.len(), replayed.in_flight), (1, 0));
-    replayed.records.into_iter().next().expect("one record")
+    exchange("/v1/chat/completions", &body, &answer)
 }
 
 #[test]
