@@ -20,6 +20,9 @@ const LARGE_ENTRY: usize = 65_000;
 /// Bytes of the largest header block that is decoded.
 const LARGE_BLOCK: usize = 250_000;
 
+/// Requests of one byte each that are sent with one write.
+const REQUESTS_PER_WRITE: usize = 1_000;
+
 /// A field with the newest entry's name and an empty value, which is added to the table.
 const RENEWED: [u8; 2] = [0x40 | 62, 0];
 
@@ -39,8 +42,7 @@ pub(super) fn attacks() -> Vec<Attack> {
             blocks(bytes, entry(LARGE_ENTRY), &[wire::NEWEST], block),
         ));
     }
-    let path = wire::added(":path", &"/%2e%2F".repeat(LARGE_ENTRY / 7));
-    all.push(Attack::flood("h2-long-paths", 1, blocks(MB, path, &[wire::NEWEST], 1)));
+    all.push(Attack::flood("h2-long-paths", 1, long_paths()));
     let name = wire::added(&"x".repeat(LARGE_ENTRY), "");
     all.push(Attack::flood("h2-header-names", 1, blocks(MB, name, &RENEWED, LARGE_BLOCK)));
     all.push(Attack::flood("h2-header-fields", 1, blocks(MB, Vec::new(), &TINY, LARGE_BLOCK)));
@@ -74,6 +76,17 @@ fn blocks(bytes: usize, first: Vec<u8>, field: &'static [u8], block: usize) -> F
     // In rewrite mode, pingora refuses such blocks.
     let refused = REWRITES.load(Relaxed);
     Flood { opening, opened: b"", batch: Box::new(batch), response: 0, bytes, refused }
+}
+
+/// Requests that repeat a long path of escapes with one byte each. Each write contains many requests: a write per
+/// request would measure the kernel.
+fn long_paths() -> Flood {
+    let path = wire::added(":path", &"/%2e%2F".repeat(LARGE_ENTRY / 7));
+    let requests = |_, number: usize| {
+        let streams = number * REQUESTS_PER_WRITE + 1..=(number + 1) * REQUESTS_PER_WRITE;
+        streams.flat_map(|stream| wire::headers(stream, &[wire::NEWEST])).collect()
+    };
+    Flood { batch: Box::new(requests), ..blocks(MB, path, &[wire::NEWEST], 1) }
 }
 
 /// The response headers of a server that attacks with the same blocks.
