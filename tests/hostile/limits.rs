@@ -31,7 +31,7 @@ const DECODED_PER_RECEIVED: f64 = 40.0;
 /// [`DECODED_PER_RECEIVED`] of these listeners. In rewrite mode, a small request body is decoded twice: to change it,
 /// and to observe it.
 pub(crate) fn decoded_per_received() -> f64 {
-    if REWRITES.load(Relaxed) { 50.0 } else { DECODED_PER_RECEIVED }
+    if REWRITES.load(Relaxed) { 2.0 * DECODED_PER_RECEIVED } else { DECODED_PER_RECEIVED }
 }
 
 /// Maximum memory with the default settings: half of the chart's limit.
