@@ -106,8 +106,9 @@ regular clients, the server and tokometer share the same cores. `tests/hostile/a
 - **longest pause**: longest time from the server's write of an event to its arrival at the client, over ten regular
   streams of 50 events per second. The goal is 250 ms.
 - **slowest probe**: slowest response from `/livez`, `/readyz` and `/startz`, each on a new connection.
-- **before**: the preceding column's value in an earlier version, measured on another machine. That version had no work
-  budget for decoding and no overall memory limit.
+- **peak memory**: resident memory of the process with its default settings.
+- **in 64 MiB**, **in 256 MiB**: peak memory in a container with this limit, with the chart's settings. It includes the
+  sockets in the kernel. No attack causes an OOM kill.
 
 `make test` asserts limits on all of these values (`tests/hostile/limits.rs`). The CPU limit is the sum of 0.1 s per MB,
 0.3 ms per connection and 0.1 s for measurement noise. In a debug build, the first two terms are four times as high.

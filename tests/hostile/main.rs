@@ -4,7 +4,8 @@
 //!
 //! Each attack runs against a new process with the default settings, with an upstream server, regular streams,
 //! compressed requests and probes of the admin server. NAMES are parts of the names of the selected attacks. `--table`
-//! writes the measurements to `target/bench/hostile.md` and asserts nothing. `--rewrite` attacks listeners in rewrite
+//! runs each attack also in memory cgroups of 64 and 256 MiB, writes the measurements to `target/bench/hostile.md`, and
+//! asserts nothing. `--rewrite` attacks listeners in rewrite
 //! mode. `--cgroup` runs each process with the chart's configuration in a memory cgroup of this size, which requires
 //! root; if no cgroup can be created, the exit code is
 //! 77. `TOKOMETER_BIN` is the binary to attack; a debug build may use more CPU time.
@@ -95,9 +96,15 @@ fn run() -> Outcome<ExitCode> {
         .on_thread_start(|| rustix::process::setpriority_process(None, NICENESS).unwrap_or(()))
         .enable_all()
         .build()?;
-    println!("{}", table::HEADER);
+    let cgroups: Vec<_> = match options.table {
+        true => table::LIMITS.into_iter().map(|limit| (limit, chart_arguments())).collect(),
+        false => Vec::new(),
+    };
+    let header = format!("{}{}", table::HEADER, if options.table { table::CGROUPS } else { "" });
+    let rule = "|---".repeat(header.matches(" |").count()) + "|";
+    println!("{header}\n{rule}");
     let begun = Instant::now();
-    let (mut rows, mut failed, mut counted) = (vec![table::HEADER.to_owned()], 0, false);
+    let (mut rows, mut failed, mut counted) = (vec![header, rule], 0, false);
     for attack in &attacks {
         let running = arena::run(attack, attackers.handle(), chart.as_ref(), cpu_factor);
         let (measured, over) = match watchers.block_on(running) {
@@ -109,7 +116,12 @@ fn run() -> Outcome<ExitCode> {
             }
         };
         counted |= measured.decoded.is_some();
-        let row = table::row(attack, &measured);
+        let mut row = table::row(attack, &measured);
+        for cgroup in &cgroups {
+            let running = arena::run(attack, attackers.handle(), Some(cgroup), cpu_factor);
+            let memory = watchers.block_on(running).map(|(measured, _)| table::memory(&measured));
+            row += &format!(" {} |", memory.unwrap_or_else(|error| error.to_string()));
+        }
         println!("{row}");
         over.iter().for_each(|what| println!("  FAIL {} x {}: {what}", attack.name, attack.connections));
         failed += usize::from(!over.is_empty());

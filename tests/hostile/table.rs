@@ -1,4 +1,4 @@
-//! The measurements as a Markdown table, next to older ones from before tokometer limited its CPU time and memory.
+//! The measurements as a Markdown table.
 
 use std::time::Duration;
 
@@ -6,14 +6,15 @@ use crate::arena::Measured;
 use crate::attack::Attack;
 use crate::limits;
 
-/// Results of the same attacks before tokometer had these limits: name, connections, CPU s per MB, longest pause in ms,
-/// slowest probe in ms and peak memory in MiB, tab-separated.
-const BEFORE: &str = include_str!("before.tsv");
-
-/// The table header.
+/// The table header. `--table` also runs each attack in memory cgroups; the other runs have one column for the memory.
 pub(crate) const HEADER: &str = "\
-| attack | connections | bytes sent | CPU s per MB | before | decoded per byte | longest pause | before | slowest probe | before | peak memory | before |
-|---|---|---|---|---|---|---|---|---|---|---|---|";
+| attack | connections | bytes sent | CPU s per MB | decoded per byte | longest pause | slowest probe | peak memory |";
+
+/// Further columns of `--table`.
+pub(crate) const CGROUPS: &str = " in 64 MiB | in 256 MiB |";
+
+/// Memory limits of the further columns.
+pub(crate) const LIMITS: [u64; 2] = [64 << 20, 256 << 20];
 
 /// Minimum bytes of an attack; with fewer, its CPU time per MB is noise.
 const SOME_BYTES: u64 = 50_000;
@@ -32,41 +33,26 @@ pub(crate) fn row(attack: &Attack, measured: &Measured) -> String {
     };
     let decoded = measured.decoded.map_or_else(|| "-".to_owned(), |decoded| format!("{decoded:.1}"));
     let missed = if seen.pause > limits::PAUSE_GOAL { " (missed)" } else { "" };
-    let mut memory = format!("{} MiB", measured.resident >> 20);
-    if let Some((kills, peak)) = measured.cgroup {
-        memory = format!("{} MiB in the cgroup, {kills} OOM kills", peak >> 20);
-    }
-    let [cpu_before, pause_before, probe_before, memory_before] = before(attack);
     format!(
-        "| {} | {} | {} | {cpu} | {cpu_before} | {decoded} | {}{missed} | {} | {} | {} | {memory} | \
-         {} |",
+        "| {} | {} | {} | {cpu} | {decoded} | {}{missed} | {} | {} |",
         attack.name,
         attack.connections,
         measured.bytes,
         millis(seen.pause),
-        with_unit(pause_before, "ms"),
         millis(seen.probe),
-        with_unit(probe_before, "ms"),
-        with_unit(memory_before, "MiB"),
+        memory(measured),
     )
 }
 
-fn with_unit(value: &str, unit: &str) -> String {
-    if value == "-" { value.to_owned() } else { format!("{value} {unit}") }
+/// Peak memory of the process, or of its cgroup with the memory of its sockets.
+pub(crate) fn memory(measured: &Measured) -> String {
+    match measured.cgroup {
+        None => format!("{} MiB", measured.resident >> 20),
+        Some((0, peak)) => format!("{} MiB", peak >> 20),
+        Some((kills, peak)) => format!("{} MiB, {kills} OOM kills", peak >> 20),
+    }
 }
 
 fn millis(time: Duration) -> String {
     format!("{} ms", time.as_millis())
-}
-
-/// The attack's results in `BEFORE`.
-fn before(attack: &Attack) -> [&'static str; 4] {
-    let connections = attack.connections.to_string();
-    let found = BEFORE.lines().find_map(|line| {
-        let mut fields = line.split('\t');
-        let same = fields.next() == Some(attack.name.as_str()) && fields.next() == Some(connections.as_str());
-        same.then_some(fields)
-    });
-    let mut fields = found.into_iter().flatten();
-    [(); 4].map(|()| fields.next().unwrap_or("-"))
 }

@@ -91,6 +91,7 @@ fn prefill_leg_is_outside_objectives_and_in_series_of_its_own() {
     exporters.record(&prefill);
     let page = String::from_utf8(exporters.scrape(None).body).unwrap();
     let requests: Vec<&str> = page.lines().filter(|line| line.starts_with("tokometer_requests_total{")).collect();
+    assert!(!requests.is_empty());
     assert!(requests.iter().all(|line| line.contains(r#"gen_ai_operation_name="prefill""#)), "{requests:?}");
     assert!(!page.contains("tokometer_wait_without_first_token_seconds_count{"), "{page}");
     assert!(prefill.ended > Duration::ZERO);

@@ -1,12 +1,17 @@
 """From slow tokens to a page for the on-call engineer: the simulator, tokometer, a real Prometheus with the rules of
-`tokometer rules`, a real Alertmanager, and a receiver of its webhook. `--time-scale` makes time in the rules run faster."""
+`tokometer rules`, a real Alertmanager, and a receiver of its webhook. `--time-scale` makes time in the rules run faster.
+
+`OUTAGE_MINUTES` is the duration of the outage (default: 60), and `TIME_SCALE` how much faster time in the rules runs
+(default: 30): `OUTAGE_MINUTES=1560 python tests/live alerts outage...` takes 52 minutes."""
 
 import asyncio
 import contextlib
 import datetime
 import http.server
 import json
+import os
 import re
+import signal
 import subprocess
 import tempfile
 import threading
@@ -17,9 +22,10 @@ from pathlib import Path
 from process import BINARY, Process, Skip, Tokometer, free_port, get, start_sim, until
 from stream import complete, send_request
 
-MAX_SECONDS = 290
+SCALE = int(os.environ.get("TIME_SCALE", "30"))
+OUTAGE_SECONDS = float(os.environ.get("OUTAGE_MINUTES", "60")) * 60 / SCALE
 
-SCALE = 30
+MAX_SECONDS = int(290 + max(0, OUTAGE_SECONDS - 120) + 15 * 60 / SCALE)
 FLOOR = 20.0  # The objective's tokens per second.
 TOKENS = 24
 # Each client starts a request at this interval, whether requests are slow or not, so that shares of bad requests equal
@@ -262,11 +268,8 @@ def slow_tokens_send_one_page_and_recovery_resolves_it():
         assert _events(control_relay, "bad") == 0 and _events(control_relay, "good") > 50, "the control was healthy, and had traffic"
 
 
-OUTAGE_SECONDS = 120.0  # An hour, unscaled.
-
-
 def outage_sends_one_page_and_burns_the_budget_of_the_refused_requests():
-    """One model of two loses its only server, whose listener closes. The page lasts until the server is back."""
+    """One model of two loses its only server, whose listener closes. The page lasts until the server is back, although scrapes fail meanwhile."""
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         on_call = stack.enter_context(_OnCall())
@@ -277,8 +280,9 @@ def outage_sends_one_page_and_burns_the_budget_of_the_refused_requests():
         stack.enter_context(_prometheus(directory, on_call, [relay.admin, control_relay.admin]))
         stack.enter_context(_Traffic(control_relay.port, "control"))
         traffic = stack.enter_context(_Traffic(relay.port, "slowed", may_fail=True))
-        started = time.monotonic()
-        until(lambda: time.monotonic() - started >= 65, "the healthy period", 70)
+        # Ten minutes, unscaled: the rules then know the model of each server.
+        started, healthy = time.monotonic(), max(65, 600 / SCALE)
+        until(lambda: time.monotonic() - started >= healthy, "the healthy period", healthy + 5)
         server.kill()
         stopped, refused = time.time(), len(traffic.broken)
         page = {"alertname": "LLMUpstreamDown", "severity": "critical"}
@@ -286,6 +290,10 @@ def outage_sends_one_page_and_burns_the_budget_of_the_refused_requests():
         at, alert = until(lambda: on_call.find("firing", **page), "a page", 60 / SCALE + MAX_DELAY_SECONDS + 10)
         assert alert["labels"]["model"] == "slowed", alert["labels"]
         print(f"    page {at - stopped:.1f} s after the stop ({(at - stopped) * SCALE / 60:.0f} min unscaled)")
+        until(lambda: time.time() - stopped >= OUTAGE_SECONDS / 2, "half of the outage", OUTAGE_SECONDS)
+        relay.child.send_signal(signal.SIGSTOP)
+        time.sleep(min(3.5, OUTAGE_SECONDS / 4))  # Three scrapes fail.
+        relay.child.send_signal(signal.SIGCONT)
         until(lambda: time.time() - stopped >= OUTAGE_SECONDS, "the outage", OUTAGE_SECONDS)
         assert not on_call.find("resolved", **page), "the page lasts as long as the outage"
         bad = relay.total("tokometer_slo_events_total", slo="availability", verdict="bad")
