@@ -2,7 +2,6 @@
 //! problem, not only the first. Messages about unknown words suggest the nearest known word.
 
 use crate::config::output;
-use crate::config::renamed::renamed;
 use crate::config::shape::{self, Kind, Shape, join};
 use crate::config::tree::{Node, Origin, Problem, Value};
 
@@ -95,7 +94,7 @@ fn within(value: f64, shape: &Shape) -> Result<(), String> {
 }
 
 fn unknown(path: &str, key: &str, keys: &[(String, Shape)]) -> String {
-    if let Some(message) = renamed(&join(path, key)) {
+    if let Some(message) = shape::set_by_variable(&join(path, key)) {
         return message;
     }
     let keys: Vec<&str> = keys.iter().filter(|(_, shape)| !shape.variable_only).map(|(key, _)| key.as_str()).collect();

@@ -11,7 +11,6 @@ mod checked;
 mod conform;
 mod otel;
 mod output;
-mod renamed;
 mod shape;
 mod sources;
 mod tree;

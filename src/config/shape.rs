@@ -138,6 +138,12 @@ pub(crate) fn exporter_variable(path: &str) -> String {
     format!("OTEL_EXPORTER_{}", path.replace('.', "_").to_ascii_uppercase())
 }
 
+/// The message for a key of one OTLP signal (`otlp.traces.endpoint`), which only a standard variable sets.
+pub(crate) fn set_by_variable(path: &str) -> Option<String> {
+    let shape = root().find(path).filter(|shape| shape.variable_only);
+    shape.map(|_| format!("not a key; set the variable {}", exporter_variable(path)))
+}
+
 impl Shape {
     /// The shape at this path, with or without list indices.
     pub(crate) fn find(&self, path: &str) -> Option<&Shape> {

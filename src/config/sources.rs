@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use crate::config::address;
 use crate::config::conform::nearest;
 use crate::config::raw::Listener;
-use crate::config::renamed::{renamed, renamed_variable};
 use crate::config::shape::{self, Kind, Shape};
 use crate::config::tree::{Node, Origin, Problem, Value};
 
@@ -62,7 +61,8 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
     }
 }
 
-/// The layer set by the `TOKOMETER_*` variables. Unknown variables are warnings; those of renamed keys are errors.
+/// The layer set by the `TOKOMETER_*` variables. Unknown variables are warnings, and errors if another variable sets the
+/// key.
 pub(crate) fn variables(environment: &Environment, errors: &mut Vec<Problem>, warnings: &mut Vec<Problem>) -> Node {
     let mut layer = Node::empty();
     let mut known: Vec<String> = SPECIAL.iter().map(|(name, _)| (*name).to_owned()).collect();
@@ -81,7 +81,9 @@ pub(crate) fn variables(environment: &Environment, errors: &mut Vec<Problem>, wa
         let report = |into: &mut Vec<Problem>, message| {
             into.push(Problem { origin: Origin::Environment(name.clone()), path: String::new(), message });
         };
-        if let Some(message) = renamed_variable(name) {
+        let keys = shape::all_keys();
+        let mut paths = keys.iter().map(|(path, _)| path).filter(|path| shape::variable(path).as_ref() == Some(name));
+        if let Some(message) = paths.find_map(|path| shape::set_by_variable(path)) {
             report(errors, message);
             continue;
         }
@@ -351,7 +353,7 @@ fn set_key(set: &mut Node, text: &str, errors: &mut Vec<Problem>) {
                 || "see docs/reference/configuration.md or `tokometer config --print-default`".to_owned(),
                 |near| format!("did you mean `{near}`?"),
             );
-            report(path, renamed(path).unwrap_or_else(|| format!("unknown key; {hint}")));
+            report(path, shape::set_by_variable(path).unwrap_or_else(|| format!("unknown key; {hint}")));
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use crate::config::output::tree;
 use crate::config::raw::Raw;
-use crate::config::renamed::{Now, RENAMED};
 use crate::config::shape::{self, Kind, Shape};
 use crate::config::tree::{Entry, Node, Value};
 use crate::config::{otel, sources};
@@ -130,25 +129,7 @@ fn document() -> String {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
         row(&mut text, &[&format!("`{attribute}`"), &names.join(", ")]);
     }
-    text.push_str(
-        "\n## Renamed and removed keys\n\nOld keys are rejected with an error message that names the new key. The table omits two groups of \
-         old keys. Keys whose names ended with a unit no longer contain the unit (`relay.keepalive_secs` is now \
-         `relay.keepalive`). Keys for a single OTLP signal (`otlp.traces.endpoint`) are now variables \
-         (`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`).\n\n\
-         | key | now |\n|---|---|\n",
-    );
-    for (old, now) in RENAMED {
-        row(&mut text, &[&format!("`{old}`"), &replacement(now)]);
-    }
     text
-}
-
-fn replacement(now: Now) -> String {
-    match now {
-        Now::Key(key) => format!("`{key}`"),
-        Now::Fixed(value) => format!("removed (fixed at {value})"),
-        Now::Variable(name) => format!("the variable `{name}`"),
-    }
 }
 
 /// The table cell for a variable: the key that it sets, or the key's meaning if only variables can set the key.

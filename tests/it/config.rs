@@ -157,11 +157,6 @@ const BAD: &[Mistake] = &[
     ("admin:\n  colour: red", "t.yaml:2:3", "admin.colour", "are `allowed_hosts`, `listen`, `remote_drain`"),
     ("relay:\n  keepalive: soon", "t.yaml:2:14", "relay.keepalive", "write a number and a unit: 500ms, 10s"),
     ("relay:\n  keepalive: 30", "t.yaml:2:14", "relay.keepalive", "`30` has no unit; write a duration from 0s to 9h"),
-    ("relay:\n  keepalive_secs: 30", "t.yaml:2:3", "relay.keepalive_secs", "renamed; write `relay.keepalive`"),
-    ("relay: {scratch_bytes: 1}", "t.yaml:1:9", "relay.scratch_bytes", "no longer a setting (fixed: 64 KiB)"),
-    ("pairs: []", "t.yaml:1:1", "pairs", "renamed; write `listeners`"),
-    ("queue: {wait_ms: 5}", "t.yaml:1:1", "queue", "renamed; write `engine_spans`"),
-    ("slo: {ttft: [{max_ms: 5}]}", "t.yaml:1:15", "slo.ttft[0].max_ms", "renamed; write `slo.ttft[].max`"),
     (
         "otlp: {traces: {endpoint: 'http://c:4318'}}",
         "t.yaml:1:17",
@@ -356,7 +351,6 @@ fn invalid_flags_and_variables_are_named() {
     let flags = |text: &str| Flags { set: vec![text.to_owned()], ..Flags::default() };
     let table = [
         (flags("relay.keepaliv=1s"), "flag --set: relay.keepaliv: unknown key; did you mean `relay.keepalive`?"),
-        (flags("relay.keepalive_secs=1"), "flag --set: relay.keepalive_secs: renamed; write `relay.keepalive`"),
         (flags("slo.ttft[].name=a"), "flag --set: slo.ttft[].name: keys of lists cannot be set here; use a file"),
         (flags("relay.keepalive"), "flag --set: missing `=`; write KEY=VALUE"),
         (flags("relay.keepalive=x"), "flag --set: relay.keepalive: invalid duration `x`; write a number and a unit"),
@@ -373,9 +367,7 @@ fn invalid_flags_and_variables_are_named() {
         assert!(error.contains(expected), "{expected}: {error}");
     }
     let table = [
-        (("TOKOMETER_PAIRS", ":1=:2"), "environment variable TOKOMETER_PAIRS: renamed; set TOKOMETER_LISTENERS"),
-        (("TOKOMETER_RELAY_KEEPALIVE_SECS", "1"), "KEEPALIVE_SECS: renamed; set TOKOMETER_RELAY_KEEPALIVE"),
-        (("TOKOMETER_LIVE_SLOWEST", "1"), "TOKOMETER_LIVE_SLOWEST: no longer a setting (fixed: 16)"),
+        (("TOKOMETER_OTLP_TRACES_ENDPOINT", "x"), "set the variable OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
         (("TOKOMETER_RELAY_KEEPALIVE", "x"), "environment variable TOKOMETER_RELAY_KEEPALIVE: relay.keepalive:"),
         (
             ("TOKOMETER_UPSTREAM", "x"),

@@ -59,7 +59,6 @@ fn config_errors_name_the_position_and_the_fix() {
             "tenants: {from_headers: []}\nslo: {stall: [{applies_to: {tenants: [a]}}]}",
             "tenants.from_headers: an objective applies to tenants",
         ),
-        ("slo: {tenant_header: x-t}", "slo.tenant_header: renamed; write `tenants.from_headers`"),
         ("slo: {reading: {slow: 15}}", "slo.reading.comfortable: must be above `slow` (15 tokens per second)"),
         ("slo: {rules: {service: ''}}", "slo.rules.service: invalid name ``"),
         ("slo: {rules: {group_by: [slo]}}", "slo.rules.group_by[0]: invalid label `slo`"),
