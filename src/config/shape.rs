@@ -138,10 +138,17 @@ pub(crate) fn exporter_variable(path: &str) -> String {
     format!("OTEL_EXPORTER_{}", path.replace('.', "_").to_ascii_uppercase())
 }
 
-/// The message for a key of one OTLP signal (`otlp.traces.endpoint`), which only a standard variable sets.
+/// The message for a key that only a standard variable sets, such as `otlp.traces.endpoint`.
 pub(crate) fn set_by_variable(path: &str) -> Option<String> {
-    let shape = root().find(path).filter(|shape| shape.variable_only);
-    shape.map(|_| format!("not a key; set the variable {}", exporter_variable(path)))
+    root().find(path).filter(|shape| shape.variable_only)?;
+    let name = match path {
+        "prometheus.exemplars" => "OTEL_METRICS_EXEMPLAR_FILTER",
+        "otlp.traces.queue_size" => "OTEL_BSP_MAX_QUEUE_SIZE",
+        "otlp.traces.batch_size" => "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+        "otlp.traces.schedule_delay" => "OTEL_BSP_SCHEDULE_DELAY",
+        _ => &exporter_variable(path),
+    };
+    Some(format!("not a key; set the variable {name}"))
 }
 
 impl Shape {

@@ -18,6 +18,19 @@ fn reference_is_up_to_date() {
 }
 
 #[test]
+fn message_names_the_variable_that_sets_a_key() {
+    let only = |path: &String| shape::set_by_variable(path);
+    let keys = shape::all_keys();
+    let messages: Vec<_> = keys.iter().filter_map(|(path, _)| Some((path, only(path)?))).collect();
+    assert!(messages.len() > 20, "{messages:?}");
+    for (path, message) in messages {
+        let name = message.rsplit(' ').next().unwrap();
+        let sets = otel::variables().into_iter().find(|variable| variable.name == name).map(|variable| variable.sets);
+        assert_eq!(sets.as_ref(), Some(path), "{message}");
+    }
+}
+
+#[test]
 fn reference_names_every_route() {
     let document = document();
     for name in tokometer_observe::observer::OwnPath::routes() {

@@ -185,15 +185,8 @@ const BAD: &[Mistake] = &[
     ("observe: {routes: {/v1.0/llm: caht}}", "t.yaml:1:31", "observe.routes./v1.0/llm", "did you mean `chat`?"),
     ("observe: {routes: {/llm: something}}", "t.yaml:1:26", "observe.routes./llm", "write one of chat, completions"),
     ("observe: {routes: {/llm: 1}}", "t.yaml:1:26", "observe.routes./llm", "put it in quotes"),
-    ("live: {max_in_flight: 0}", "t.yaml:1:1", "live", "no longer a setting"),
     ("wedge: {decode: 1s}", "t.yaml:1:17", "wedge.decode", "write a higher value, such as 60"),
     ("telemetry: {max_models: 0}", "t.yaml:1:25", "telemetry.max_models", "from 1"),
-    (
-        "telemetry: {prompt_classes: {input_length_bounds: [8]}}",
-        "t.yaml:1:30",
-        "telemetry.prompt_classes.input_length_bounds",
-        "no longer a setting (fixed: 1024, 8192, 32768 and 131072)",
-    ),
     (
         "prometheus: {exemplars: false}",
         "t.yaml:1:14",
