@@ -2,14 +2,15 @@
 
 import contextlib
 import socket
+import subprocess
 import threading
 import time
 
 import names
-from process import get, until
+from process import BINARY, get, until
 
 from cluster import attach, release, workloads
-from cluster.images import VLLM
+from cluster.images import TOKOMETER, VLLM
 from cluster.rig import cluster
 
 PROXY = 4180
@@ -169,6 +170,26 @@ def pod_with_a_missing_sidecar_image_does_not_start_its_engine():
         state = lambda container: workloads.status(node.api.get("Pod", namespace, "engine"), container).get("state", {}).get("waiting", {}).get("reason")  # noqa: E731
         until(lambda: state("tokometer") == "ErrImageNeverPull", lambda: f"the image is missing: {state('tokometer')}", 120)
         assert state("vllm") == "PodInitializing", state("vllm")
+
+
+def running_deployment_is_injected_and_restored_with_kubectl_apply():
+    """The commands of docs/how-to/attach.md, for a Deployment that was not created by `kubectl apply`: the patch is computed without
+    its last applied state."""
+    node = cluster()
+    with node.namespace("apply") as namespace:
+        engine = workloads.server(livenessProbe=LIVENESS, startupProbe=STARTUP)
+        node.api.create(workloads.deployment("vllm", engine, replicas=0, labels={}), namespace)
+        spec = lambda: node.api.get("Deployment", namespace, "vllm")["spec"]["template"]["spec"]  # noqa: E731
+        before = spec()
+        for arguments, handler in ((["--image", TOKOMETER, "--engine", "vllm"], "exec"), (["--remove"], "httpGet")):
+            manifest = node.kubectl("--namespace", namespace, "get", "deployment", "vllm", "--output", "yaml")
+            done = subprocess.run([BINARY, "inject", *arguments], input=manifest, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, done.stderr
+            node.kubectl("--namespace", namespace, "apply", "-f", "-", stdin=done.stdout)
+            for probe in ("livenessProbe", "startupProbe"):
+                found = {"exec", "httpGet"} & set(spec()["containers"][0][probe])
+                assert found == {handler}, spec()
+        assert spec() == before, f"{spec()} is not {before}"
 
 
 def pods_with_resources_of_their_own_and_limit_ranges_are_accepted():
