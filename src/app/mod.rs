@@ -8,6 +8,7 @@ mod fields;
 mod instrument;
 mod monitors;
 mod pages;
+mod probe_file;
 mod replay;
 mod run;
 mod tee;

@@ -16,7 +16,7 @@ use tokometer_settings::FileVersion;
 
 use crate::app::data_path::capacity;
 use crate::app::instrument::Instrument;
-use crate::app::{data_path, instrument};
+use crate::app::{data_path, instrument, probe_file};
 use crate::config::{Config, Environment, Flags, Problem};
 use crate::{config, logging, top};
 
@@ -29,6 +29,9 @@ pub enum Error {
     /// A listen address cannot be used. The message names the key and its origin.
     #[error("{0}")]
     Listen(Problem),
+    /// The program cannot be copied.
+    #[error("process.probe_file: cannot copy the program to {0}: {1}")]
+    ProbeFile(PathBuf, #[source] io::Error),
     /// Signal handlers cannot be installed.
     #[error("cannot listen for signals: {0}")]
     Signals(#[from] io::Error),
@@ -43,7 +46,7 @@ impl Error {
         match self {
             Error::Start(error) => error.is_config_error(),
             Error::Listen(_) => true,
-            Error::Signals(_) | Error::Top(_) => false,
+            Error::ProbeFile(..) | Error::Signals(_) | Error::Top(_) => false,
         }
     }
 
@@ -114,6 +117,15 @@ fn run_with(
     display: Option<top::Display>,
 ) -> Result<(), Error> {
     capacity::raise_limit();
+    if let Some(path) = &config.settings.probe_file
+        && let Err(error) = probe_file::write(path)
+    {
+        // An earlier copy still serves the probes.
+        if !path.exists() {
+            return Err(Error::ProbeFile(path.clone(), error));
+        }
+        tracing::warn!(path = %path.display(), %error, "Cannot replace the program for exec probes; keeping the old one.");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
     let inside = runtime.enter();
     let mut signals = Signals::new()?;

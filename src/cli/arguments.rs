@@ -9,6 +9,7 @@ use crate::cli::dashboards::DashboardsArgs;
 use crate::cli::demo::DemoArgs;
 use crate::cli::drain::DrainArgs;
 use crate::cli::inject::InjectArgs;
+use crate::cli::probe::ProbeArgs;
 use crate::cli::replay::ReplayArgs;
 use crate::cli::shared::one_of;
 use crate::cli::simulator::{LoadArgs, SimArgs};
@@ -119,6 +120,8 @@ configuration is invalid, or wrong usage.")]
     Inject(InjectArgs),
     /// Drain a running tokometer, and optionally wait until no stream is open.
     Drain(DrainArgs),
+    /// Check once whether a server is healthy, like a probe of the kubelet.
+    Probe(ProbeArgs),
 }
 
 /// Arguments of `config`.
@@ -255,6 +258,9 @@ mod tests {
             "tokometer tap --port 8000 --listen :1",
             "tokometer config --schema --print-default",
             "tokometer rules --time-scale 0",
+            "tokometer probe 127.0.0.1:8000",
+            "tokometer probe http://h/ --header x",
+            "tokometer probe http://h/ --timeout 0s",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

@@ -8,6 +8,7 @@ mod dashboards;
 mod demo;
 mod drain;
 mod inject;
+mod probe;
 mod replay;
 mod shared;
 mod simulator;
@@ -63,6 +64,7 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString>>, environmen
         Command::Verify(arguments) => verify::verify(&arguments),
         Command::Inject(arguments) => inject::inject(&arguments),
         Command::Drain(arguments) => drain::drain(&arguments, environment),
+        Command::Probe(arguments) => probe::probe(arguments),
     }
 }
 

@@ -149,6 +149,11 @@ impl Recording {
         self.head.as_ref().is_some_and(|head| head.framing == Framing::Chunked)
     }
 
+    /// Number of bytes received after the headers, chunk framing included.
+    pub(crate) fn body_bytes(&self) -> usize {
+        self.head.as_ref().map_or(0, |head| self.bytes.len() - head.range.end)
+    }
+
     /// The body without chunk framing.
     pub fn body(&self) -> Vec<u8> {
         self.chunks.iter().filter_map(|range| self.bytes.get(range.clone())).flatten().copied().collect()

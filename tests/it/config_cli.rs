@@ -37,6 +37,7 @@ fn help_and_version_go_to_stdout_with_exit_code_0() {
         "replay",
         "inject",
         "drain",
+        "probe",
         "top",
         "verify",
     ] {

@@ -44,6 +44,7 @@ mod odd_shapes;
 mod pcap;
 mod phases;
 mod pod_end;
+mod probe;
 mod program;
 mod reach;
 mod recognition;

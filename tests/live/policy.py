@@ -23,8 +23,12 @@ MAX_SECONDS = 400
 # Maximum time that a restarted tokometer takes until it responds.
 RESTART_SECONDS = 10
 
-# Fields that a policy may replace.
-MAY_CHANGE = ("/spec/terminationGracePeriodSeconds", "/spec/containers/ollama/env/OLLAMA_HOST/value")
+# Fields that a policy may replace or remove.
+PROBES = [f"/spec/containers/vllm/{probe}" for probe in ("livenessProbe", "startupProbe")]
+MAY_CHANGE = (
+    "/spec/terminationGracePeriodSeconds", "/spec/containers/ollama/env/OLLAMA_HOST/value",
+    *(f"{probe}/{field}" for probe in PROBES for field in ("httpGet", "tcpSocket", "timeoutSeconds")),
+)
 
 
 @functools.cache
@@ -65,7 +69,7 @@ def _engine_of(pod):
 def _missing_parts(before, after, path=""):
     """The parts of a pod that are missing afterwards: keys may be added, and items prepended or appended to a list."""
     if isinstance(before, dict):
-        parts = [_missing_parts(value, after[key], f"{path}/{key}") if key in after else [f"{path}/{key}"] for key, value in before.items()]
+        parts = [_missing_parts(value, after[key], f"{path}/{key}") if key in after else [f"{path}/{key}"] * (f"{path}/{key}" not in MAY_CHANGE) for key, value in before.items()]
         return [part for missing in parts for part in missing]
     if isinstance(before, list):
         if before and isinstance(before[0], dict) and "name" in before[0]:
@@ -103,15 +107,16 @@ def _is_guaranteed(pod):
     return all({"cpu", "memory"} <= limits(c).keys() and {**limits(c), **c["resources"].get("requests", {})} == limits(c) for c in every)
 
 
-def _only_about_hooks(name, warnings):
-    """Among pods that get the sidecar, only one whose engine has its own preStop hook causes a warning."""
-    return [("preStop" in warning) for warning in warnings] == [True] * (name == "a hook before the end")
+def _expected(name, warnings):
+    """Among pods that get the sidecar, only one whose engine has its own preStop hook, and one with a gRPC probe, cause a warning."""
+    words = {"a hook before the end": ["preStop"], "probes of another type": ["grpc"]}.get(name, [])
+    return len(warnings) == len(words) and all(word in warning for word, warning in zip(words, warnings, strict=True))
 
 
 def every_kind_of_pod_gets_the_sidecar():
     pods = shapes.pods_with_sidecar()
     for (name, before), response in zip(pods.items(), _admit({}, list(pods.values())), strict=True):
-        assert response["changed"] and _only_about_hooks(name, response["warnings"]), f"{name}: {response['warnings']}"
+        assert response["changed"] and _expected(name, response["warnings"]), f"{name}: {response['warnings']}"
         pod = _check_changed(name, before, response)
         sidecar, engine = _sidecar_of(pod), _engine_of(pod)
         assert (sidecar["name"], sidecar["restartPolicy"]) == ("tokometer", "Always"), name
@@ -157,7 +162,7 @@ def applying_a_deployment_prints_the_warning():
         assert response["errors"] == [], f"{name}: {response['errors']}"
         assert (word in warned) if word else warned == "", f"{name}: {warned or 'no warning'}"
     for name, response in zip(supported, _admit({}, [deployment(pod) for pod in supported.values()]), strict=True):
-        assert response["errors"] == [] and _only_about_hooks(name, response["warnings"]), f"{name}: {response}"
+        assert response["errors"] == [] and _expected(name, response["warnings"]), f"{name}: {response}"
     # A target without matchLabels warns too.
     expressions = [{"key": "tokometer/inject", "operator": "In", "values": ["true", "yes"]}, {"key": "no", "operator": "DoesNotExist"}]
     values = {"targets": [{"name": "e", "objectSelector": {"matchExpressions": expressions}}]}
@@ -398,7 +403,10 @@ def pod_contains_its_configuration():
         assert engine["args"][-2:] == ["--enable-force-include-usage", "--enable-prompt-tokens-details"]
     own = {"httpGet": {"path": "/health", "port": 8000}}
     [response] = _admit(cases()["configuration"], [shapes.pod(shapes.container(livenessProbe=own))])
-    assert shapes.without_empty_values(_engine_of(shapes.without_empty_values(response["pod"]))["livenessProbe"]) == own | {"terminationGracePeriodSeconds": 30}
+    assert shapes.without_empty_values(_engine_of(shapes.without_empty_values(response["pod"]))["livenessProbe"]) == {
+        "exec": {"command": ["/run/tokometer-probe/tokometer", "probe", "http://127.0.0.1:8000/health", "--timeout=1s"]},
+        "timeoutSeconds": 3, "terminationGracePeriodSeconds": 30,
+    }
 
 
 def policy_is_self_contained():

@@ -64,6 +64,7 @@ def pods_with_sidecar():
         "volumes and annotations": pod(
             container(volumeMounts=[{"name": "cache", "mountPath": "/cache"}], env=[{"name": "HF_HOME", "value": "/cache"}]), volumes=[{"name": "cache", "emptyDir": {}}]
         ),
+        "probes of another type": pod(container(livenessProbe={"tcpSocket": {"port": 8000}, "timeoutSeconds": 2}, startupProbe={"grpc": {"port": 8000}})),
         "a probe": pod(container(livenessProbe={"httpGet": {"path": "/health", "port": 8000}})),
     }
 

@@ -109,6 +109,10 @@ variables.guaranteed
 {{- /* An engine on 127.0.0.1 must not become reachable from outside the pod. */}}
 {{- $args = `(variables.exposure == "loopback" ? variables.args.map(a, a.replace("=[$(POD_IPS),127.0.0.1]:", "=127.0.0.1:")) : variables.args)` -}}
 {{- end -}}
+{{- $changesProbes := include "tokometer.probes.change" $settings -}}
+{{- if $changesProbes -}}
+{{- $args = printf "%s + (variables.direct ? [%s] : [])" $args (printf "--set=process.probe_file=%s" (include "tokometer.probes.program" .) | toJson) -}}
+{{- end -}}
 {{- $_ := set $container "args" (dict "cel" $args) -}}
 {{- $_ := unset $container "resources" -}}
 {{- range $container.volumeMounts -}}
@@ -162,6 +166,14 @@ variables.reason != ""
 + [JSONPatch{op: "add", path: "/spec/initContainers/0", value: {{ include "tokometer.cel.lines" (dict "type" $type "value" $container) }}}]
 // Resources that keep the pod's QoS class and its limits' ratios; those of the pod itself are for all containers.
 + (has(object.spec.resources) ? [] : [JSONPatch{op: "add", path: "/spec/initContainers/0/resources", value: {{ include "tokometer.cel.resources" $settings }}}])
+{{- if $changesProbes }}
+// Its program, for probes of the engine that do not go through it.
+{{- include "tokometer.probes.patch" . }}
+{{- $mount := dict "name" (include "tokometer.probes.volume" .) "mountPath" (include "tokometer.probes.folder" .) }}
++ (!variables.direct ? []
+  : {{ if not $container.volumeMounts }}[JSONPatch{op: "add", path: "/spec/initContainers/0/volumeMounts", value: []}]
+  + {{ end }}[JSONPatch{op: "add", path: "/spec/initContainers/0/volumeMounts/-", value: {{ include "tokometer.cel" (dict "type" (printf "%s.volumeMounts" $type) "value" $mount) }}}])
+{{- end }}
 {{- if eq $settings.mode "redirect" }}
 + [JSONPatch{op: "add", path: "/spec/initContainers/0", value: {{ include "tokometer.cel.lines" (dict "type" $type "value" $redirect) }}}]
 + (has(object.spec.resources) ? [] : [JSONPatch{op: "add", path: "/spec/initContainers/0/resources", value: variables.guaranteed || variables.limited
@@ -195,16 +207,25 @@ variables.reason != ""
   + (has(object.spec.securityContext) && has(object.spec.securityContext.sysctls) ? [] : [JSONPatch{op: "add", path: "/spec/securityContext/sysctls", value: []}])
   + [JSONPatch{op: "add", path: "/spec/securityContext/sysctls/-", value: {{ $sysctl }}}])
 {{- end }}
+{{- if $changesProbes }}
+// Volumes that the engine shares with tokometer.
++ ({{ if ne $settings.mode "uds" }}!variables.direct || {{ end }}has(variables.container.volumeMounts) ? [] : [JSONPatch{op: "add", path: variables.path + "/volumeMounts", value: []}])
+{{- end }}
 {{- if eq $settings.mode "uds" }}
-// The volume with the socket.
-+ (has(variables.container.volumeMounts) ? [] : [JSONPatch{op: "add", path: variables.path + "/volumeMounts", value: []}])
 + [JSONPatch{op: "add", path: variables.path + "/volumeMounts/-", value: {{ include "tokometer.cel" (dict "type" "Object.spec.containers.volumeMounts" "value" (dict "name" "tokometer-socket" "mountPath" (include "tokometer.socket" $settings | dir))) }}}]
 {{- end }}
-{{- if or $settings.config (eq $settings.mode "uds") }}
-+ (has(object.spec.volumes) ? [] : [JSONPatch{op: "add", path: "/spec/volumes", value: []}])
+{{- if $changesProbes }}
+{{- $mount := dict "name" (include "tokometer.probes.volume" .) "mountPath" (include "tokometer.probes.folder" .) "readOnly" true }}
++ (variables.direct ? [JSONPatch{op: "add", path: variables.path + "/volumeMounts/-", value: {{ include "tokometer.cel" (dict "type" "Object.spec.containers.volumeMounts" "value" $mount) }}}] : [])
+{{- end }}
+{{- if or $settings.config $changesProbes }}
++ ({{ if and (not $settings.config) (ne $settings.mode "uds") }}!variables.direct || {{ end }}has(object.spec.volumes) ? [] : [JSONPatch{op: "add", path: "/spec/volumes", value: []}])
 {{- end }}
 {{- if eq $settings.mode "uds" }}
 + [JSONPatch{op: "add", path: "/spec/volumes/-", value: Object.spec.volumes{name: "tokometer-socket", emptyDir: Object.spec.volumes.emptyDir{}}}]
+{{- end }}
+{{- if $changesProbes }}
++ (variables.direct ? [JSONPatch{op: "add", path: "/spec/volumes/-", value: Object.spec.volumes{name: {{ include "tokometer.probes.volume" . | toJson }}, emptyDir: Object.spec.volumes.emptyDir{medium: "Memory"}}}] : [])
 {{- end }}
 {{- if $settings.config }}
 // The configuration travels with the pod: a volume cannot be of another namespace.

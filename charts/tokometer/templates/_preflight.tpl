@@ -83,6 +83,16 @@
     {{- include "tokometer.preflight.exposure" . | nindent 4 }}
 - name: ports
   expression: 'has(variables.container.ports) ? variables.container.ports.filter(p, !has(p.protocol) || p.protocol == "TCP") : []'
+{{- if include "tokometer.probes.change" .settings }}
+{{- range $probe := list "livenessProbe" "startupProbe" }}
+# The command that replaces the engine's {{ $probe }}: a list of one command, or empty.
+- name: {{ $probe }}
+  expression: >-
+    {{- include "tokometer.probes.command" (dict "settings" $.settings "probe" (printf "variables.container.%s" $probe)) | nindent 4 }}
+{{- end }}
+- name: direct
+  expression: size(variables.livenessProbe) + size(variables.startupProbe) > 0
+{{- end }}
 # Whether its command line, or a variable that may be part of it, has a flag for TLS.
 - name: tls
   expression: >-
@@ -307,7 +317,8 @@ size(variables.hosts) > 0 ? (variables.hosts.all(h, h == variables.hosts[0]) ? v
 {{- if not (has $settings.mode (list "port-swap" "explicit" "tap")) -}}
 {{- $probe := "variables.container.livenessProbe" -}}
 {{- $number := `(has(%[1]s.%[2]s) && %[1]s.%[2]s > 0 ? int(%[1]s.%[2]s) : %[3]d)` -}}
-{{- $checks = append $checks (list "liveness" (printf `has(%s) && (has(%s.httpGet) || has(%s.tcpSocket) || has(%s.grpc)) && (%s - 1) * %s < 10` $probe $probe $probe $probe (printf $number $probe "failureThreshold" 3) (printf $number $probe "periodSeconds" 10))) -}}
+{{- $proxied := ternary "size(variables.livenessProbe) == 0 && " "" (ne (include "tokometer.probes.change" $settings) "") -}}
+{{- $checks = append $checks (list "liveness" (printf `%shas(%s) && (has(%s.httpGet) || has(%s.tcpSocket) || has(%s.grpc)) && (%s - 1) * %s < 10` $proxied $probe $probe $probe $probe (printf $number $probe "failureThreshold" 3) (printf $number $probe "periodSeconds" 10))) -}}
 {{- end -}}
 {{- if $settings.tlsSecret -}}
 {{- $readable := "(has(variables.certificates[0].secret.defaultMode) ? variables.certificates[0].secret.defaultMode : 420) % 8 >= 4" -}}

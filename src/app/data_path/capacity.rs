@@ -48,8 +48,11 @@ pub(in crate::app) fn connections(settings: &Settings, observers: usize) -> (usi
     let open = open_descriptors().and_then(|open| usize::try_from(open).ok()).unwrap_or(0);
     let receiver = settings.queue.as_ref().map_or(0, |queue| queue.max_connections);
     let by_files = fit(files, open, settings.admin.max_connections + receiver + RESERVED);
+    // The copy of the program is in a volume in memory, which counts towards the limit of the container.
+    let copy = settings.probe_file.as_ref().and_then(|path| usize::try_from(path.metadata().ok()?.len()).ok());
+    let used = observers.saturating_add(copy.unwrap_or(0));
     let memory = memory_limit();
-    let by_memory = memory.map_or(usize::MAX, |memory| fit_memory(memory, observers, most_bytes(settings)));
+    let by_memory = memory.map_or(usize::MAX, |memory| fit_memory(memory, used, most_bytes(settings)));
     let own = settings.relay.max_connections.unwrap_or(usize::MAX);
     if own < by_files.min(by_memory) {
         tracing::info!(
@@ -79,10 +82,10 @@ fn fit(limit: usize, open: usize, reserve: usize) -> usize {
     (free - reserve.min(free / 2)) / DESCRIPTORS_PER_CONNECTION
 }
 
-/// Number of connections that fit in the memory limit. Half of the memory is reserved for the traffic: bytes in the
+/// Number of connections that fit in the memory limit, of which `used` bytes are used otherwise. Half of the memory is reserved for the traffic: bytes in the
 /// sockets' buffers, and bytes that wait for slow receivers.
-fn fit_memory(limit: usize, observers: usize, each: usize) -> usize {
-    let free = limit.saturating_sub(observers).saturating_sub(PROGRAM_BYTES);
+fn fit_memory(limit: usize, used: usize, each: usize) -> usize {
+    let free = limit.saturating_sub(used).saturating_sub(PROGRAM_BYTES);
     (free / 2 / each).max(MIN_CONNECTIONS)
 }
 

@@ -70,6 +70,8 @@ pub struct Settings {
     pub grace_period: time::Duration,
     /// Time for which new connections are accepted after a drain request.
     pub lame_duck: time::Duration,
+    /// File to which the program is copied at startup.
+    pub probe_file: Option<PathBuf>,
     /// True in a Kubernetes pod, where only the pod's own containers can hold a listen address.
     pub in_pod: bool,
 }
@@ -84,7 +86,7 @@ impl Settings {
 /// Converts all settings and adds problems; `None` if the settings cannot be built.
 pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Problems<'_>) -> Option<Settings> {
     // Here and below, blocks are destructured by name: the compiler then reports a setting that is not converted.
-    let Process { threads, grace_period, lame_duck } = raw.process.clone();
+    let Process { threads, grace_period, lame_duck, probe_file } = raw.process.clone();
     let Admin { listen, allowed_hosts, remote_drain } = &raw.admin;
     let Log { level, format: log_format } = &raw.log;
     let AccessLog { enabled: access_log_enabled, path: access_log_path, format: access_log_format } = &raw.access_log;
@@ -117,6 +119,7 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
     let queue = listeners::engine_spans(raw, &listeners, admin_address, &export.traces, problems);
     let levels = problems.take("log.level", level.parse::<logging::Levels>());
     problems.not_empty("access_log.path", access_log_path.as_deref(), "write a path, or null for stdout");
+    problems.not_empty("process.probe_file", probe_file.as_deref(), "write a path, or null for no copy");
     let json = |format: &LogFormat| *format == LogFormat::Json;
     Some(Settings {
         listeners,
@@ -145,6 +148,7 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
         threads: Some(size(threads)).filter(|threads| *threads > 0),
         grace_period: grace_period.0,
         lame_duck: lame_duck.0,
+        probe_file: probe_file.map(PathBuf::from),
         // The kubelet sets this variable in every container.
         in_pod: environment.get("KUBERNETES_SERVICE_HOST").is_some(),
     })

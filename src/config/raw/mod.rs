@@ -115,6 +115,10 @@ block! {
         /// balancers need this time to stop sending new connections. After SIGTERM, no new connections are accepted.
         #[schemars(extend("x-range" = ["0s", "1h"]))]
         lame_duck: Duration = Duration::from_millis(5000),
+        /// File to which tokometer copies its own program at startup. In a shared volume, an exec probe of the engine's
+        /// container can run this copy (`tokometer probe`), so that the probe does not go through tokometer. null: no
+        /// copy.
+        probe_file: Option<String> = None,
     }
 }
 

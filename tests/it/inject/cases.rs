@@ -10,12 +10,12 @@ use super::{deployment, injected, options, skipped};
 const VLLM: &str =
     "{containers: [{name: vllm, image: vllm/vllm-openai:v0.33.0, args: [--model, m], ports: [{containerPort: 8000}]}]}";
 
-fn with(mode: Mode) -> Options {
+pub(super) fn with(mode: Mode) -> Options {
     Options { mode, redirect_image: Some("nft:1".to_owned()), ..options() }
 }
 
 /// The arguments of the sidecar.
-fn arguments(spec: &Value) -> Vec<&str> {
+pub(super) fn arguments(spec: &Value) -> Vec<&str> {
     let sidecar = spec["initContainers"].as_array().unwrap().iter().find(|c| c["name"] == "tokometer").unwrap();
     sidecar["args"].as_array().unwrap().iter().map(|argument| argument.as_str().unwrap()).collect()
 }
@@ -208,42 +208,6 @@ fn killed_containers_keep_the_grace_period_of_the_pod() {
     }
     let own = "{containers: [{name: c, image: vllm, livenessProbe: {exec: {command: [x]}, terminationGracePeriodSeconds: 5}}]}";
     assert_eq!(injected(own, &options()).0["containers"][0]["livenessProbe"]["terminationGracePeriodSeconds"], 5);
-}
-
-#[test]
-fn probes_that_restart_the_server_bypass_the_sidecar_on_its_new_port() {
-    for (probe, expected) in [
-        ("httpGet: {path: /health, port: api}", json!({"httpGet": {"path": "/health", "port": 8001}})),
-        ("httpGet: {path: /health, port: 8000}", json!({"httpGet": {"path": "/health", "port": 8001}})),
-        ("tcpSocket: {port: 8000}", json!({"tcpSocket": {"port": 8001}})),
-        ("grpc: {port: 8000}", json!({"grpc": {"port": 8001}})),
-        ("httpGet: {path: /x, port: 9000}", json!({"httpGet": {"path": "/x", "port": 9000}})),
-        ("exec: {command: [x]}", json!({"exec": {"command": ["x"]}})),
-    ] {
-        let probes =
-            ["startupProbe", "livenessProbe", "readinessProbe"].map(|name| format!("{name}: {{{probe}}}")).join(", ");
-        let pod = |host: &str| {
-            format!(
-                "{{terminationGracePeriodSeconds: 900, containers: [{{name: c, image: vllm, args: [{host}], ports: [{{containerPort: 8000, name: api}}], {probes}}}]}}"
-            )
-        };
-        let (spec, _) = injected(&pod("m"), &with(Mode::PortSwap));
-        let server = &spec["containers"][0];
-        assert_eq!((&server["startupProbe"], &server["livenessProbe"]), (&expected, &expected), "{probe}");
-        // The kubelet cannot connect to 127.0.0.1 of the pod.
-        let (local, _) = injected(&pod("--host=127.0.0.1"), &with(Mode::PortSwap));
-        assert_eq!(local["containers"][0]["livenessProbe"], server["readinessProbe"], "{probe}");
-    }
-}
-
-#[test]
-fn liveness_probe_that_fails_before_the_sidecar_restarts_is_refused() {
-    let pod = |probe: &str| format!("{{containers: [{{name: c, image: vllm, livenessProbe: {{{probe}}}}}]}}");
-    let hasty = pod("tcpSocket: {port: 8000}, periodSeconds: 3, failureThreshold: 4");
-    assert!(skipped(&hasty, &options()).contains("port-swap"));
-    injected(&hasty, &with(Mode::PortSwap));
-    injected(&pod("tcpSocket: {port: 8000}, periodSeconds: 5"), &options());
-    injected(&pod("exec: {command: [x]}, periodSeconds: 1"), &options());
 }
 
 #[test]

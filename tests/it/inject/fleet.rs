@@ -75,10 +75,11 @@ fn platform_pods_are_injected_or_refused_with_a_reason() {
             );
         }
         let mount =
-            json!([{"name": case["spec"]["volumes"][0]["name"], "mountPath": "/etc/tokometer-tls", "readOnly": true}]);
+            json!({"name": case["spec"]["volumes"][0]["name"], "mountPath": "/etc/tokometer-tls", "readOnly": true});
+        let is_mounted = sidecar["volumeMounts"].as_array().is_some_and(|mounts| mounts.contains(&mount));
         let terminates = words(&after, "tokometer").contains(&"--set=listeners[].upstream_tls.enabled=true".to_owned());
         let has_secret = case.get("tlsSecret").is_some();
-        assert_eq!((sidecar.get("volumeMounts") == Some(&mount), terminates), (has_secret, has_secret), "{name}");
+        assert_eq!((is_mounted, terminates), (has_secret, has_secret), "{name}");
         for port in case["ports"].as_array().into_iter().flatten() {
             let (container, found) = match case["mode"].as_str() {
                 Some("tap") => ("tokometer", format!("--port={port}")),

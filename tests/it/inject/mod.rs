@@ -6,6 +6,7 @@ mod component;
 mod fleet;
 mod golden;
 mod platforms;
+mod probes;
 mod properties;
 mod undo;
 

@@ -43,10 +43,18 @@ fn container() -> impl Strategy<Value = String> {
         "lifecycle: {preStop: {sleep: {seconds: 1}}}, ",
         "lifecycle: {postStart: {sleep: {seconds: 1}}}, ",
     ]);
+    let probe = one_of(&[
+        "",
+        "livenessProbe: {httpGet: {port: 8000, path: /health}, periodSeconds: 30}, ",
+        "livenessProbe: {timeoutSeconds: 4, tcpSocket: {port: 8000}, terminationGracePeriodSeconds: 7}, ",
+        "startupProbe: {httpGet: {port: 8000}}, ",
+    ]);
     let mounts = one_of(&["", "volumeMounts: [], ", "volumeMounts: [{name: v, mountPath: /v}], "]);
-    (image, command, args, env, lifecycle, mounts).prop_map(|(image, command, args, env, lifecycle, mounts)| {
-        format!("{{name: c, {command}{args}{env}{lifecycle}{mounts}{image}}}")
-    })
+    (image, command, args, env, lifecycle, probe, mounts).prop_map(
+        |(image, command, args, env, lifecycle, probe, mounts)| {
+            format!("{{name: c, {command}{args}{env}{lifecycle}{probe}{mounts}{image}}}")
+        },
+    )
 }
 
 fn pod() -> impl Strategy<Value = String> {

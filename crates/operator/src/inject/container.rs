@@ -14,8 +14,41 @@ pub(super) const NAME: &str = "tokometer";
 /// Default port of /metrics, health and drain.
 pub const ADMIN_PORT: u16 = 9464;
 
-/// Name and mount path of the volume with the server's Unix socket.
-pub(super) const VOLUME: (&str, &str) = ("tokometer-socket", "/run/tokometer");
+/// A volume that sidecar and server share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shared {
+    name: &'static str,
+    path: &'static str,
+    /// Medium of the `emptyDir`; empty for the node's disk.
+    medium: &'static str,
+}
+
+/// The volume with the server's Unix socket.
+pub(super) const SOCKET: Shared = Shared { name: "tokometer-socket", path: "/run/tokometer", medium: "" };
+
+/// The volume with the sidecar's program, for exec probes of the server. In memory, because the cluster autoscaler does
+/// not remove nodes on which a pod has an `emptyDir` on disk.
+pub(super) const PROBE: Shared = Shared { name: "tokometer-probe", path: "/run/tokometer-probe", medium: "Memory" };
+
+/// The sidecar's program in the volume.
+pub(super) const PROGRAM: &str = "/run/tokometer-probe/tokometer";
+
+impl Shared {
+    /// The volume of the pod.
+    pub(super) fn definition(&self) -> Value {
+        let medium = [("medium".to_owned(), self.medium.into())].into_iter().filter(|_| !self.medium.is_empty());
+        map([("name", self.name.into()), ("emptyDir", Value::Map(medium.collect()))])
+    }
+
+    /// The mount in a container.
+    pub(super) fn mount(&self, read_only: bool) -> Value {
+        let mut mount = map([("name", self.name.into()), ("mountPath", self.path.into())]);
+        if read_only {
+            mount.set("readOnly", true.into());
+        }
+        mount
+    }
+}
 
 /// Mount path of the volume with the engine's certificate.
 const CERTIFICATE: &str = "/etc/tokometer-tls";
@@ -56,6 +89,8 @@ pub(super) struct Sidecar<'a> {
     pub(super) shared: bool,
     /// Name of the pod's volume with the engine's certificate, if the sidecar terminates TLS.
     pub(super) certificate: Option<&'a str>,
+    /// Whether exec probes of the server run the sidecar's program.
+    pub(super) probe_file: bool,
 }
 
 impl Sidecar<'_> {
@@ -103,7 +138,9 @@ impl Sidecar<'_> {
         let certificate = self
             .certificate
             .map(|volume| map([("name", volume.into()), ("mountPath", CERTIFICATE.into()), ("readOnly", true.into())]));
-        let mounts: Vec<Value> = self.wiring.socket.then(mount).into_iter().chain(certificate).collect();
+        let socket = self.wiring.socket.then(|| SOCKET.mount(false));
+        let probe = self.probe_file.then(|| PROBE.mount(false));
+        let mounts: Vec<Value> = socket.into_iter().chain(certificate).chain(probe).collect();
         if !mounts.is_empty() {
             container.set("volumeMounts", mounts.into());
         }
@@ -161,6 +198,7 @@ impl Sidecar<'_> {
             );
         }
         arguments.extend(engine);
+        arguments.extend(self.probe_file.then(|| format!("--set=process.probe_file={PROGRAM}")));
         arguments
     }
 
@@ -220,16 +258,6 @@ fn keep_ratio(resources: &mut Value, server: &Value) {
             }
         }
     }
-}
-
-/// The mount of the socket volume.
-pub(super) fn mount() -> Value {
-    map([("name", VOLUME.0.into()), ("mountPath", VOLUME.1.into())])
-}
-
-/// The socket volume.
-pub(super) fn volume() -> Value {
-    map([("name", VOLUME.0.into()), ("emptyDir", map([]))])
 }
 
 /// The init container that redirects connections for the server's port to the sidecar.
@@ -320,6 +348,7 @@ mod tests {
             limited: !guaranteed,
             shared: false,
             certificate: Some("certs"),
+            probe_file: true,
         }
         .container()
     }

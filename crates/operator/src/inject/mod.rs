@@ -9,6 +9,7 @@ mod manifest;
 mod patch;
 mod plan;
 mod preflight;
+mod probes;
 mod server;
 mod texts;
 mod value;

@@ -50,11 +50,18 @@ pub(super) fn is_list(parent: &Value, name: &str) -> bool {
     matches!(parent.get(name), Some(Value::List(_)))
 }
 
-/// Appends an item to a list. A missing list is created by a separate operation, so that undo keeps items that others
-/// add later.
-pub(super) fn appended(parent: &Value, at: &str, name: &str, item: impl Into<Value>) -> Vec<Operation> {
-    let list = (!is_list(parent, name)).then(|| add(format!("{at}/{name}"), Value::List(Vec::new())));
-    list.into_iter().chain([add(format!("{at}/{name}/-"), item)]).collect()
+/// Appends items to a list. A missing list is created by a separate operation, so that undo keeps items that others add
+/// later.
+pub(super) fn appended(
+    parent: &Value,
+    at: &str,
+    name: &str,
+    items: impl IntoIterator<Item: Into<Value>>,
+) -> Vec<Operation> {
+    let items: Vec<Operation> = items.into_iter().map(|item| add(format!("{at}/{name}/-"), item)).collect();
+    let is_missing = !items.is_empty() && !is_list(parent, name);
+    let list = is_missing.then(|| add(format!("{at}/{name}"), Value::List(Vec::new())));
+    list.into_iter().chain(items).collect()
 }
 
 /// Applies `changes` inside a map. A missing map is created by a separate operation, so that undo keeps entries that
@@ -174,6 +181,8 @@ fn still(path: &str, ours: &Value) -> Vec<Operation> {
             Some(name) => still(&format!("{path}/name"), name),
             None => entries.iter().flat_map(|(key, value)| still(&format!("{path}/{}", escape(key)), value)).collect(),
         },
+        // The API server omits it.
+        Value::Null => Vec::new(),
         _ => vec![Operation::Test { path: path.to_owned(), value: ours.clone() }],
     }
 }

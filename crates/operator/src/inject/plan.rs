@@ -3,10 +3,10 @@
 use crate::inject::container::Sidecar;
 use crate::inject::patch::{Operation, add, appended, entry, is_list, replace};
 use crate::inject::preflight::{self, all};
-use crate::inject::server::{Server, number};
+use crate::inject::server::Server;
 use crate::inject::value::{Value, map};
 use crate::inject::wiring::{mode, wire};
-use crate::inject::{Options, container, server};
+use crate::inject::{Options, container, probes, server};
 
 /// Default termination grace period of Kubernetes.
 const GRACE_SECS: i64 = 30;
@@ -64,15 +64,19 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
         }
         patch.extend(changes);
     }
-    if wiring.socket {
-        patch.extend(appended(server.container, &at, "volumeMounts", container::mount()));
-        patch.extend(appended(spec, "/spec", "volumes", container::volume()));
-    }
+    let direct = probes::direct(&server, &at, mode(options), &mut notes);
+    let probe_file = !direct.is_empty();
+    patch.extend(direct);
+    let volumes = [(wiring.socket, &container::SOCKET, false), (probe_file, &container::PROBE, true)];
+    let volumes = volumes.into_iter().filter(|(is_needed, ..)| *is_needed);
+    let mounts = volumes.clone().map(|(_, volume, read_only)| volume.mount(read_only));
+    patch.extend(appended(server.container, &at, "volumeMounts", mounts));
+    patch.extend(appended(spec, "/spec", "volumes", volumes.map(|(_, volume, _)| volume.definition())));
     // A tap does not forward traffic, so pod termination is not changed.
     if wiring.tapped.is_empty() {
         patch.extend(hook(&server, &at, options, &mut notes));
         patch.extend(grace(spec, options, &mut notes));
-        patch.extend(wiring.moved.into_iter().flat_map(|port| probes(&server, &at, port, &mut notes)));
+        patch.extend(wiring.moved.into_iter().flat_map(|port| probes::moved(&server, &at, port, &mut notes)));
         patch.extend(low_port(spec, wiring.port, &mut notes));
     }
 
@@ -104,8 +108,17 @@ pub(super) fn plan(pod: &Value, options: &Options) -> Result<Plan, String> {
         first.push(container::redirect(image, server.port, guaranteed || limited, shared));
     }
     first.push(
-        Sidecar { options, wiring: &wiring, server: Some(&server), guaranteed, limited, shared, certificate }
-            .container(),
+        Sidecar {
+            options,
+            wiring: &wiring,
+            server: Some(&server),
+            guaranteed,
+            limited,
+            shared,
+            certificate,
+            probe_file,
+        }
+        .container(),
     );
     if !is_list(spec, "initContainers") {
         patch.push(add("/spec/initContainers", Value::List(Vec::new())));
@@ -161,25 +174,9 @@ fn grace(spec: &Value, options: &Options, notes: &mut Vec<String>) -> Vec<Operat
             matches!(container.get(probe), Some(Value::Map(_))) && container.at(&[probe, NAME]).is_none()
         };
         let kept = move |probe| add(format!("/spec/{list}/{number}/{probe}/{NAME}"), now.max(1));
-        ["livenessProbe", "startupProbe"].into_iter().filter(is_unset).map(kept)
+        probes::RESTARTING.into_iter().filter(is_unset).map(kept)
     });
     [of_the_pod].into_iter().chain(of_probes).collect()
-}
-
-/// Lets the probes that restart the server reach the server itself, so that the sidecar's state does not restart it.
-fn probes(server: &Server<'_>, at: &str, port: u16, notes: &mut Vec<String>) -> Vec<Operation> {
-    let probed = ["livenessProbe", "startupProbe"]
-        .into_iter()
-        .flat_map(|probe| ["httpGet", "tcpSocket", "grpc"].into_iter().map(move |kind| [probe, kind, "port"]));
-    let is_server = |path: &[&str; 3]| {
-        server.container.at(path).and_then(|port| number(server.container, port)) == Some(i64::from(server.port))
-    };
-    let moved = probed.filter(is_server).map(|path| replace(format!("{at}/{}", path.join("/")), port));
-    let moved: Vec<Operation> = moved.collect();
-    if !moved.is_empty() {
-        notes.push(format!("liveness and startup probes of {} go to port {port}, directly to the server", server.name));
-    }
-    moved
 }
 
 /// Allows the non-root sidecar to listen on a port below 1024. Even the pod security profile `restricted` allows this
@@ -196,6 +193,6 @@ fn low_port(spec: &Value, port: u16, notes: &mut Vec<String>) -> Vec<Operation> 
     notes.push(format!("the sysctl {NAME} lets the sidecar listen on port {port} without root"));
     let sysctl = map([("name", NAME.into()), ("value", port.to_string().into())]);
     let at = "/spec/securityContext";
-    let sysctls = appended(context.unwrap_or(&Value::Null), at, "sysctls", sysctl);
+    let sysctls = appended(context.unwrap_or(&Value::Null), at, "sysctls", [sysctl]);
     entry(spec, "/spec", "securityContext", sysctls)
 }

@@ -4,9 +4,11 @@
 use tokometer_decode::Engine;
 
 use crate::inject::patch::Operation;
+use crate::inject::probes::{RESTARTING, is_direct};
 use crate::inject::server::{Exposure, Server, declared, is_server, number};
 use crate::inject::texts::{list, of_engine, text};
 use crate::inject::value::Value;
+use crate::inject::wiring::mode;
 use crate::inject::{Mode, Options};
 
 /// Time until the kubelet has restarted a sidecar that hangs: its liveness probe with the chart's values, and the restart.
@@ -81,7 +83,7 @@ pub(super) fn of_server(spec: &Value, server: &Server<'_>, mode: Mode, options: 
         ("follow", hides && follows),
         ("moved-port", mode == Mode::PortSwap && server.more.is_empty() && is_moved_port),
         ("probe", hides && probed(server.container).any(|port| !is_reached(server, options, port))),
-        ("liveness", is_proxied(mode) && is_hasty(server)),
+        ("liveness", is_proxied(mode) && !is_direct(server, mode, "livenessProbe") && is_hasty(server)),
     ];
     let checks = checks.into_iter().chain(tls(spec, server, options));
     let (name, _) = checks.into_iter().find(|(_, applies)| *applies)?;
@@ -137,6 +139,11 @@ pub(super) fn warnings(spec: &Value, server: &Server<'_>, options: &Options, pat
                 }),
         ),
         ("cmd", of_image && adds_args),
+        (
+            "grpc",
+            matches!(mode(options), Mode::AddressSplit | Mode::Uds | Mode::ShadowBind)
+                && RESTARTING.into_iter().any(|probe| server.container.at(&[probe, "grpc"]).is_some()),
+        ),
         ("second", spec.list("containers").iter().enumerate().any(other)),
         ("tls", server.serves_tls() && options.tls_secret.is_none()),
     ];

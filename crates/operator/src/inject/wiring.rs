@@ -11,7 +11,7 @@ use tokometer_decode::Engine;
 pub(super) const OWN_PORT: u16 = 15_080;
 
 /// The server's Unix socket.
-const SOCKET: &str = "/run/tokometer/engine.sock";
+pub(super) const SOCKET: &str = "/run/tokometer/engine.sock";
 
 /// How sidecar and server are connected.
 #[derive(Clone, Debug, Default)]

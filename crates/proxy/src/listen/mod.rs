@@ -32,7 +32,7 @@ pub use gate::Gate;
 pub use probe::{DirectClients, Interception, Probe, Reached, intercepts};
 pub use service::{Worker, gated, serve};
 pub use settings::{Address, ClientTls, Listener, ServerTls};
-pub use tls::usable_tls;
+pub use tls::{unverified_tls, usable_tls};
 
 pub use tls::Protocol;
 pub use upstream::Upstream;

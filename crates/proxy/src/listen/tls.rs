@@ -126,6 +126,18 @@ pub(crate) fn probe_config(settings: &ClientTls) -> Result<Arc<ClientConfig>, Er
     Ok(Arc::new(config))
 }
 
+/// TLS to a server on the same machine for an HTTP/1.1 request. The server may have any certificate.
+pub fn unverified_tls() -> Arc<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .expect("ring supports the default protocol versions");
+    let verifier = Arc::new(AnyCertificate(provider()));
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+    let mut config = builder.with_no_client_auth();
+    config.alpn_protocols = vec![Protocol::Http1.alpn().to_vec()];
+    Arc::new(config)
+}
+
 /// The name to check the server's certificate against; `None` if it depends on the connection.
 pub(crate) fn server_name(upstream: &Address, settings: &ClientTls) -> Result<Option<ServerName<'static>>, Error> {
     let name = match (&settings.server_name, upstream) {

@@ -6,7 +6,7 @@ mod shell;
 pub(super) use self::exposure::Exposure;
 use self::shell::Text;
 use crate::inject::engine::Setting;
-use crate::inject::patch::{Operation, add, appended, replace};
+use crate::inject::patch::{Operation, appended, replace};
 use crate::inject::texts::{list, text};
 use crate::inject::value::{Value, map};
 use crate::inject::{Options, engine};
@@ -246,7 +246,7 @@ pub(super) fn set(server: &Server<'_>, at: &str, setting: &Setting) -> Result<Ve
     let Setting { name, value, form } = setting;
     let Server { container, shell, line, .. } = server;
     let reason = |reason: &'static str| text("reasons", reason, &[("flag", name)]);
-    let joined = || arguments(container, at, &[format!("{name}={value}")]);
+    let joined = || appended(container, at, "args", [format!("{name}={value}")]);
     let Some(form) = form else { return Ok(with_variable(container, at, name, value)) };
     if let Some(text) = shell.as_ref().map_err(|why| reason(why))? {
         if is_set_outside(container, text, name) {
@@ -259,7 +259,7 @@ pub(super) fn set(server: &Server<'_>, at: &str, setting: &Setting) -> Result<Ve
     Ok(match form {
         _ if flag(line, name) == Some(value) => Vec::new(),
         FlagForm::Joined => joined(),
-        FlagForm::Spaced => arguments(container, at, &[(*name).to_owned(), value.clone()]),
+        FlagForm::Spaced => appended(container, at, "args", [*name, value.as_str()]),
         FlagForm::Once => replaced(container, at, name, value).unwrap_or_else(joined),
     })
 }
@@ -268,12 +268,6 @@ pub(super) fn set(server: &Server<'_>, at: &str, setting: &Setting) -> Result<Ve
 fn is_set_outside(container: &Value, text: &Text<'_>, name: &str) -> bool {
     words_but(container, Some(text)).any(|word| is_flag(word, name))
         || container.list("env").iter().any(|variable| variable.text("value").is_some_and(|value| value.contains(name)))
-}
-
-fn arguments(container: &Value, at: &str, new: &[String]) -> Vec<Operation> {
-    let Some((first, others)) = new.split_first() else { return Vec::new() };
-    let first = appended(container, at, "args", first.as_str());
-    first.into_iter().chain(others.iter().map(|word| add(format!("{at}/args/-"), word.as_str()))).collect()
 }
 
 /// Replaces the flag's value in place.
@@ -294,12 +288,12 @@ fn replaced(container: &Value, at: &str, name: &str, value: &str) -> Option<Vec<
 fn with_variable(container: &Value, at: &str, name: &str, value: &str) -> Vec<Operation> {
     let ours = || map([("name", name.into()), ("value", value.into())]);
     let Some(Value::List(variables)) = container.get("env") else {
-        return appended(container, at, "env", ours());
+        return appended(container, at, "env", [ours()]);
     };
     match variables.iter().rposition(|variable| variable.text("name") == Some(name)) {
         Some(number) if variables.get(number).and_then(|variable| variable.text("value")) == Some(value) => Vec::new(),
         Some(number) => vec![replace(format!("{at}/env/{number}"), ours())],
-        None => appended(container, at, "env", ours()),
+        None => appended(container, at, "env", [ours()]),
     }
 }
 
