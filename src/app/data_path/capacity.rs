@@ -82,8 +82,8 @@ fn fit(limit: usize, open: usize, reserve: usize) -> usize {
     (free - reserve.min(free / 2)) / DESCRIPTORS_PER_CONNECTION
 }
 
-/// Number of connections that fit in the memory limit, of which `used` bytes are used otherwise. Half of the memory is reserved for the traffic: bytes in the
-/// sockets' buffers, and bytes that wait for slow receivers.
+/// Number of connections that fit in the memory limit, of which `used` bytes are used otherwise. Half of the memory is
+/// reserved for the traffic: bytes in the sockets' buffers, and bytes that wait for slow receivers.
 fn fit_memory(limit: usize, used: usize, each: usize) -> usize {
     let free = limit.saturating_sub(used).saturating_sub(PROGRAM_BYTES);
     (free / 2 / each).max(MIN_CONNECTIONS)
