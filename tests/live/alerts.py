@@ -269,16 +269,17 @@ def slow_tokens_send_one_page_and_recovery_resolves_it():
 
 
 def outage_sends_one_page_and_burns_the_budget_of_the_refused_requests():
-    """One model of two loses its only server, whose listener closes. The page lasts until the server is back, although scrapes fail meanwhile."""
+    """One model of three loses its only server, whose listener closes. The page lasts until the server is back, although scrapes fail meanwhile."""
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         on_call = stack.enter_context(_OnCall())
-        control = stack.enter_context(start_sim(*HEALTHY, "--model", "control"))
-        control_relay = stack.enter_context(Tokometer(control.port, slo=_slo()))
+        others = {model: stack.enter_context(start_sim(*HEALTHY, "--model", model)) for model in ("control", "other")}
+        others = {model: stack.enter_context(Tokometer(other.port, slo=_slo())) for model, other in others.items()}
         server = stack.enter_context(start_sim(*HEALTHY, "--model", "slowed"))
         relay = stack.enter_context(Tokometer(server.port, slo=_slo()))
-        stack.enter_context(_prometheus(directory, on_call, [relay.admin, control_relay.admin]))
-        stack.enter_context(_Traffic(control_relay.port, "control"))
+        stack.enter_context(_prometheus(directory, on_call, [relay.admin, *(other.admin for other in others.values())]))
+        for model, other in others.items():
+            stack.enter_context(_Traffic(other.port, model))
         traffic = stack.enter_context(_Traffic(relay.port, "slowed", may_fail=True))
         # Ten minutes, unscaled: the rules then know the model of each server.
         started, healthy = time.monotonic(), max(65, 600 / SCALE)
@@ -303,7 +304,7 @@ def outage_sends_one_page_and_burns_the_budget_of_the_refused_requests():
         assert abs(bad + lost - truth) <= 0.1 * truth, (bad, lost, truth)
         stack.enter_context(start_sim(*HEALTHY, "--model", "slowed", port=server.port))
         until(lambda: on_call.find("resolved", **page), "the page is resolved", 120 / SCALE + MAX_DELAY_SECONDS + 10)
-        assert control_relay.total("tokometer_slo_lost_events_total") == 0
+        assert [other.total("tokometer_slo_lost_events_total") for other in others.values()] == [0, 0]
         pages = [a for at, a in on_call.received if a["status"] == "firing" and a["labels"]["severity"] == "critical" and at < stopped + OUTAGE_SECONDS]
         assert [a["labels"]["alertname"] for a in pages] == ["LLMUpstreamDown"], f"one outage is one page: {pages}"
 
