@@ -139,11 +139,11 @@ fn page_is_found_once_and_read_repeatedly() {
 
 #[test]
 fn version_of_the_engine_is_requested_once_per_connection_failure() {
-    let body = Arc::new(Mutex::new(r#"{"version": "0.33.0", "other": 1}"#));
+    let body = Arc::new(Mutex::new(r#"{"version": "0.33.0", "other": 1}"#.to_owned()));
     let fails = Arc::new(Mutex::new(false));
     let (served, failing) = (Arc::clone(&body), Arc::clone(&fails));
     let server = Server::start(move |asked, out| match asked {
-        "GET /version" => response(out, "200 OK", "content-type: application/json\r\n", *served.lock().unwrap()),
+        "GET /version" => response(out, "200 OK", "content-type: application/json\r\n", &served.lock().unwrap()),
         _ if *failing.lock().unwrap() => response(out, "503 Service Unavailable", "", ""),
         _ => response(out, "200 OK", "", PAGE),
     });
@@ -154,14 +154,17 @@ fn version_of_the_engine_is_requested_once_per_connection_failure() {
     let attempts = measurements(&scraper).attempts;
     until("three more pages", || Some(()).filter(|()| measurements(&scraper).attempts >= attempts + 3));
     assert_eq!(server.asked().iter().filter(|asked| *asked == "GET /version").count(), 1);
-    for unusable in ["{}", "[]", "no JSON", r#"{"version": 1}"#, r#"{"version": "a b"}"#, r#"{"version": ""}"#] {
-        *body.lock().unwrap() = unusable;
+    let too_large = format!(r#"{{"version": "2", "other": "{}"}}"#, "x".repeat(64 << 10));
+    let too_long = format!(r#"{{"version": "{}"}}"#, "2".repeat(65));
+    let unusable = ["{}", "[]", "no JSON", r#"{"version": 1}"#, r#"{"version": "a b"}"#, r#"{"version": ""}"#];
+    for unusable in unusable.into_iter().chain([too_large.as_str(), &too_long]) {
+        unusable.clone_into(&mut body.lock().unwrap());
         *fails.lock().unwrap() = true;
         let failures = count(&measurements(&scraper), Failure::Status);
         until("a failure", || Some(()).filter(|()| count(&measurements(&scraper), Failure::Status) > failures));
         *fails.lock().unwrap() = false;
         until("the version is read again", || Some(()).filter(|()| version().is_none()));
-        *body.lock().unwrap() = r#"{"version": "1"}"#;
+        r#"{"version": "1"}"#.clone_into(&mut body.lock().unwrap());
         *fails.lock().unwrap() = true;
         let failures = count(&measurements(&scraper), Failure::Status);
         until("a failure", || Some(()).filter(|()| count(&measurements(&scraper), Failure::Status) > failures));
