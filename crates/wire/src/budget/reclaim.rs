@@ -99,10 +99,13 @@ impl Members {
     }
 }
 
-/// Time since the first event of the budget, in ticks.
+/// Time since the first event of the budget, in ticks. Times of a capture file may be centuries apart: the value
+/// saturates.
 pub(super) fn ticks(budget: &Budget, at: Instant) -> u32 {
     let since: Duration = at.saturating_duration_since(*budget.0.epoch.get_or_init(|| at));
-    (since.as_secs() as u32).saturating_mul(TICKS) + since.subsec_nanos() / (1_000_000_000 / TICKS)
+    let part = since.subsec_nanos() / (1_000_000_000 / TICKS);
+    let ticks = since.as_secs().saturating_mul(TICKS.into()).saturating_add(part.into());
+    u32::try_from(ticks).unwrap_or(u32::MAX)
 }
 
 impl Budget {
@@ -178,6 +181,18 @@ mod tests {
         account.set_owner(Arc::downgrade(&owner) as Weak<Mutex<dyn Reclaim>>);
         let holds = owner.lock().unwrap().0.hold(bytes).is_ok();
         (owner, holds)
+    }
+
+    #[test]
+    fn ticks_saturate() {
+        let (budget, start) = (Budget::new(1), Instant::now());
+        let at = |seconds| ticks(&budget, start + Duration::from_secs(seconds));
+        assert_eq!((ticks(&budget, start), at(1), at(3)), (0, TICKS, 3 * TICKS));
+        let century = 100 * 365 * 24 * 3600;
+        assert_eq!((at(century), at(2 * century)), (u32::MAX, u32::MAX));
+        // The last second before the limit, and a part of a second.
+        let last = Duration::from_secs(u64::from(u32::MAX / TICKS));
+        assert_eq!(ticks(&budget, start + last + Duration::from_millis(999)), u32::MAX);
     }
 
     fn held(owner: &Mutex<Owner>) -> usize {
