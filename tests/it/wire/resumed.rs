@@ -114,6 +114,13 @@ fn response_is_found_after_the_next_request() {
 }
 
 #[test]
+fn second_fault_after_responses_were_found_again_is_reported() {
+    let steps = [ask(GET), reply("nonsense"), ask(GET), reply([OK, "00}"].concat())];
+    let found = format!("0:+ 0:GET /x 0:. 0:? {}", exchange(1));
+    resumes(&steps, &found, &[Fault::MalformedResponse, Fault::MalformedResponse], 2);
+}
+
+#[test]
 fn connection_of_another_protocol_has_no_requests() {
     let tls = |content: u8| vec![content, 3, 3, 0, 2, 1, 0];
     let steps = [ask(tls(22)), reply(tls(22)), ask(tls(23)), reply(tls(23)), ask(tls(23))];

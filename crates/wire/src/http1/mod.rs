@@ -442,18 +442,22 @@ impl Http1 {
             }
             (self.response_at, self.response_certain) = (ResponseAt::Head, false);
         }
-        let is_news = self.request_certain && self.response_certain;
         let mut unexpected = false;
         let result = self.parse_responses(bytes, at, visitor, &mut unexpected);
-        match result {
+        let is_news = match result {
             Err(fault) if fault.is_switch() => return result,
-            Err(_) => self.lose_responses(at, visitor),
-            Ok(()) => {}
-        }
+            Err(_) => {
+                // As of the fault, not of the start of the read, which may have found the responses again.
+                let is_news = self.request_certain && self.response_certain;
+                self.lose_responses(at, visitor);
+                is_news
+            }
+            Ok(()) => false,
+        };
         match result {
-            _ if !is_news => Ok(()),
             _ if unexpected => Err(Fault::UnexpectedResponse),
-            result => result,
+            result if is_news => result,
+            _ => Ok(()),
         }
     }
 
@@ -465,7 +469,7 @@ impl Http1 {
         (self.response_at, self.response_certain) = (ResponseAt::Lost, false);
     }
 
-    /// Sets `unexpected` at a response without a request.
+    /// Sets `unexpected` at a response without a request, if the requests and responses matched before.
     fn parse_responses(
         &mut self,
         mut bytes: &[u8],
@@ -513,8 +517,9 @@ impl Http1 {
         Ok(())
     }
 
-    /// Returns true if the response has no request.
+    /// Returns true if the response has no request, and the requests and responses matched before.
     fn read_response_head(&mut self, head: &[u8], at: Instant, visitor: &mut impl Visitor) -> Result<bool, Fault> {
+        let matched = self.request_certain && self.response_certain;
         let mut unexpected = false;
         let kind = self.waiting.front().copied().unwrap_or(RequestKind::Other);
         // After an upgrade in the middle of a request or with pipelined requests, it is ambiguous which bytes belong to
@@ -537,7 +542,7 @@ impl Http1 {
             Ok(follows)
         })
         .map_err(|bad| bad.fault(Fault::MalformedResponse))?;
-        self.response_certain = true;
+        self.response_certain = !unexpected;
         match follows.map_err(|BadBody| Fault::MalformedResponse)? {
             Follows::Response => {}
             Follows::Nothing => self.end_response(at, visitor),
@@ -546,7 +551,7 @@ impl Http1 {
             Follows::WebSocket(extensions) => return Err(Fault::WebSocket(extensions)),
             Follows::Protocol => return Err(Fault::Upgraded),
         }
-        Ok(unexpected)
+        Ok(unexpected && matched)
     }
 
     /// True for a response to no request: before a server closes a connection on which the client is idle, it may send
