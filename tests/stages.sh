@@ -212,6 +212,8 @@ attempt() {
     local name=$1 log=$work/$1.log limit=$limit
     # vLLM starts 26 times, and each start takes minutes.
     [ "$name" != live-vllm ] || limit=$((10 * limit))
+    # About 50 tests on one node, and a second attempt at those that fail.
+    [ "$name" != test-cluster ] || limit=$((limit * 3 / 2))
     {
         timeout --kill-after=10 $limit tests/stages.sh --stage "$name" &
         echo $! >"$work/$name.pid"

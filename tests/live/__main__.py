@@ -34,26 +34,30 @@ def main(suite, *wanted):
     ]
     signal.signal(signal.SIGALRM, _raise_timeout)
     max_seconds = getattr(module, "MAX_SECONDS", MAX_SECONDS)
+    attempts = getattr(module, "ATTEMPTS", 1)
     passed, failed, skipped = 0, 0, []
     for name, test in tests:
         if wanted and name not in wanted:
             continue
-        started = time.monotonic()
-        signal.alarm(max_seconds)
-        try:
-            test()
-        except Skip as reason:
-            skipped.append(f"{name}: {reason}")
-            print(f"  SKIP {name}: {reason}", flush=True)
-        except Exception:
-            failed += 1
-            traceback.print_exc()
-            print(f"  FAIL {name} ({time.monotonic() - started:.1f} s)", flush=True)
-        else:
-            passed += 1
-            print(f"  pass {name} ({time.monotonic() - started:.1f} s)", flush=True)
-        finally:
-            signal.alarm(0)
+        for attempt in range(1, attempts + 1):
+            started = time.monotonic()
+            signal.alarm(max_seconds)
+            try:
+                test()
+            except Skip as reason:
+                skipped.append(f"{name}: {reason}")
+                print(f"  SKIP {name}: {reason}", flush=True)
+                break
+            except Exception:
+                traceback.print_exc()
+                print(f"  FAIL {name} ({time.monotonic() - started:.1f} s){', retrying' if attempt < attempts else ''}", flush=True)
+                failed += attempt == attempts
+            else:
+                passed += 1
+                print(f"  pass {name} ({time.monotonic() - started:.1f} s{', at the second attempt' if attempt > 1 else ''})", flush=True)
+                break
+            finally:
+                signal.alarm(0)
     print(f"{suite}: {passed} passed, {failed} failed, {len(skipped)} skipped")
     if failed:
         return 1

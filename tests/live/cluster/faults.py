@@ -13,7 +13,7 @@ from stream import Stream
 
 from cluster import intent, release, workloads
 from cluster.rig import cluster
-from cluster.streams import while_streaming
+from cluster.streams import outage_of, while_streaming
 
 STREAMS = 50
 # Silence bounds for wedge detection far below the defaults, and frequent probes.
@@ -136,7 +136,7 @@ def sidecar_out_of_memory_restarts_alone():
     with node.namespace("memory") as namespace, release.installed(node, namespace):
         node.api.create(workloads.pod("engine", workloads.server(livenessProbe=intent.LIVENESS)), namespace)
         [pod] = workloads.wait_ready(node, namespace, "engine")
-        with intent.watched(pod) as outage, _filled_memory(pod):
+        with outage_of(pod) as outage, _filled_memory(pod):
             after = workloads.wait_restarted(node, namespace, pod, "tokometer")
             longest, _ = outage()
         last = workloads.status(after, "tokometer")["lastState"]["terminated"]

@@ -3,15 +3,15 @@
 import contextlib
 import socket
 import subprocess
-import threading
 import time
 
 import names
-from process import BINARY, get, until
+from process import BINARY, until
 
 from cluster import attach, release, workloads
 from cluster.images import TOKOMETER, VLLM
 from cluster.rig import cluster
+from cluster.streams import outage_of
 
 PROXY = 4180
 # Ports that the engine or tokometer may open in some mode.
@@ -73,30 +73,6 @@ def _restarted_after(node, namespace, pod, action):
     return time.monotonic() - began
 
 
-@contextlib.contextmanager
-def watched(pod):
-    """Requests the pod's health check again and again; yields a function that returns the seconds without a response: the longest
-    interval, and the sum of the intervals of more than half a second."""
-    successes, stopped = [time.monotonic()], threading.Event()
-
-    def request():
-        while not stopped.wait(0.02):
-            if get(f"http://{workloads.address(pod)}:{workloads.PORT}/health", timeout=0.5)[0] == 200:
-                successes.append(time.monotonic())
-
-    def outage():
-        intervals = [after - before for before, after in zip(successes, [*successes[1:], time.monotonic()], strict=True)]
-        return max(intervals), sum(interval for interval in intervals if interval > 0.5)
-
-    thread = threading.Thread(target=request)
-    thread.start()
-    try:
-        yield outage
-    finally:
-        stopped.set()
-        thread.join()
-
-
 def frozen_engine_restarts_as_fast_as_without_the_sidecar():
     node = cluster()
     engine = workloads.server(livenessProbe=LIVENESS, startupProbe=STARTUP)
@@ -126,7 +102,7 @@ def frozen_sidecar_is_a_short_outage_and_does_not_restart_the_engine():
                 name = f"{mode}-{number}"
                 node.api.create(attach._inject(mode, workloads.pod(name, engine, labels={}, **USER)), namespace)
                 [pod] = workloads.wait_ready(node, namespace, name)
-                with watched(pod) as outage:
+                with outage_of(pod) as outage:
                     node.kill_container(pod, "tokometer", "SIGSTOP")
                     after = workloads.wait_restarted(node, namespace, pod, "tokometer")
                     longest, _ = outage()
@@ -143,7 +119,7 @@ def crash_looping_sidecar_does_not_restart_the_engine():
         modes = ("auto", "uds", "port-swap")
         for mode in modes:
             node.api.create(attach._inject(mode, workloads.pod(mode, engine, labels={}, **USER)), namespace)
-        outages = {mode: stack.enter_context(watched(workloads.wait_ready(node, namespace, mode)[0])) for mode in modes}
+        outages = {mode: stack.enter_context(outage_of(workloads.wait_ready(node, namespace, mode)[0])) for mode in modes}
         now = lambda mode: node.api.get("Pod", namespace, mode)  # noqa: E731
         killed, end = set(), time.monotonic() + CRASHING
         while time.monotonic() < end:

@@ -1,8 +1,12 @@
-"""Clients with open streams while something happens to the serving pods."""
+"""Clients of the serving pods while something happens to these: open streams, new requests, health checks."""
 
 import asyncio
+import contextlib
+import threading
+import time
 from dataclasses import dataclass, field
 
+from process import get
 from stream import Stream, complete, send_request
 
 from cluster import workloads
@@ -73,3 +77,27 @@ class ServiceClients:
 
         asyncio.run(run())
         return self.results
+
+
+@contextlib.contextmanager
+def outage_of(pod):
+    """Requests the pod's health check again and again; yields a function that returns the seconds without a response: the longest
+    interval, and the sum of the intervals of more than half a second."""
+    successes, stopped = [time.monotonic()], threading.Event()
+
+    def request():
+        while not stopped.wait(0.02):
+            if get(f"http://{workloads.address(pod)}:{workloads.PORT}/health", timeout=0.5)[0] == 200:
+                successes.append(time.monotonic())
+
+    def outage():
+        intervals = [after - before for before, after in zip(successes, [*successes[1:], time.monotonic()], strict=True)]
+        return max(intervals), sum(interval for interval in intervals if interval > 0.5)
+
+    thread = threading.Thread(target=request)
+    thread.start()
+    try:
+        yield outage
+    finally:
+        stopped.set()
+        thread.join()
