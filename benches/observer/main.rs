@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tokometer::app::Tee;
+use tokometer_metrics::Listener as ExportListener;
 use tokometer_observe::input::{Connection, Direction, Observe, Observer};
 use tokometer_observe::measure::Sink;
 use tokometer_observe::observer::{Observers, Settings};
-use tokometer_telemetry::export::{Exporters, Listener as ExportListener, Settings as ExportSettings};
+use tokometer_telemetry::export::{Exporters, Settings as ExportSettings};
 use tokometer_telemetry::live::{InFlight, Settings as LiveSettings};
 use tokometer_telemetry::slo::{Evaluator, Settings as Objectives};
 

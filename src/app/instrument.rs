@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use tokometer_engine::engine_spans::{self, Collector};
 use tokometer_engine::scrape::Scraper;
+use tokometer_metrics::Collect;
 use tokometer_observe::measure::{Labels, Sink};
 use tokometer_proxy::listen::Address;
 use tokometer_proxy::relay::Phase;
 use tokometer_telemetry::accounting::{self, Accounting};
 use tokometer_telemetry::backlog::Backlog;
-use tokometer_telemetry::export::{self, Collect, CollectorClient, Exporters, Process};
+use tokometer_telemetry::export::{self, CollectorClient, Exporters, Process};
 use tokometer_telemetry::live::{InFlight, Signs};
 use tokometer_telemetry::slo::{self, Evaluator};
 use tokometer_telemetry::tokenizer::{self, Counting, Vocabularies};
@@ -192,7 +193,7 @@ impl Instrument {
         let mut monitors = vec![objectives];
         let listeners: Arc<dyn Collect> = match &captured {
             // A capture forwards nothing: the metrics of the listeners would be zero.
-            Some(captured) => Arc::new(captured.clone()),
+            Some(captured) => Arc::clone(&captured.stats) as Arc<dyn Collect>,
             None => {
                 let (all, addresses) = (settings.listeners.clone(), path.addresses().to_vec());
                 let interception = monitors::interception(all, addresses, Arc::clone(&listeners));

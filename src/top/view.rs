@@ -6,7 +6,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use tokometer_telemetry::live::snapshot::Stream;
 
-tokometer_observe::closed_enum! {
+tokometer_metrics::closed_enum! {
     /// Sort order of streams.
     pub enum Sort {
         /// Oldest first.

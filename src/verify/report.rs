@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::verify::difference::Difference;
 use crate::verify::settings::CheckName;
 
-tokometer_observe::closed_enum! {
+tokometer_metrics::closed_enum! {
     /// Result of a check, named as in the text report.
     #[derive(Serialize)]
     #[serde(rename_all = "snake_case")]

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::client::Target;
 
-tokometer_observe::closed_enum! {
+tokometer_metrics::closed_enum! {
     /// API of the canaries.
     #[derive(ValueEnum)]
     pub enum Api {
@@ -19,7 +19,7 @@ tokometer_observe::closed_enum! {
     }
 }
 
-tokometer_observe::closed_enum! {
+tokometer_metrics::closed_enum! {
     /// Name of a check.
     #[derive(Serialize, ValueEnum)]
     #[serde(rename_all = "snake_case")]

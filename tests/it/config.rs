@@ -47,8 +47,11 @@ fn empty_configuration_gives_the_defaults_of_every_module() {
     let export =
         export::Settings { resource: defaults.resource.clone(), listeners: Vec::new(), ..settings.export.clone() };
     assert_eq!(export, defaults);
-    let listener =
-        export::Listener { name: "0.0.0.0:8000".to_owned(), address: "127.0.0.1".to_owned(), port: Some(8001) };
+    let listener = tokometer_metrics::Listener {
+        name: "0.0.0.0:8000".to_owned(),
+        address: "127.0.0.1".to_owned(),
+        port: Some(8001),
+    };
     assert_eq!(settings.export.listeners, [listener]);
     assert_eq!(settings.listeners.len(), 1);
     assert_eq!(settings.listeners[0].listen, tcp("0.0.0.0", 8000));

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use tokometer::app::Tee;
+use tokometer_metrics::Listener as ExportListener;
 use tokometer_observe::input::{Close, Connection, Direction, Observe, Side};
 use tokometer_observe::measure::Sink;
 use tokometer_observe::observer::{Observers, Settings};
-use tokometer_telemetry::export::{Exporters, Listener as ExportListener, Settings as ExportSettings};
+use tokometer_telemetry::export::{Exporters, Settings as ExportSettings};
 use tokometer_telemetry::live::{InFlight, Settings as LiveSettings};
 
 use crate::allocation::{allocations_of, held_after};

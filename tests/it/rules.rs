@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
+use tokometer_metrics::table::{Key, Kind, TABLE};
 use tokometer_operator::fleet;
 use tokometer_operator::rules::{Format, rules, rules_at};
-use tokometer_telemetry::export::table::{Key, Kind, TABLE};
 use tokometer_telemetry::slo::Settings;
 
 use crate::config_documents::same_as_committed;
@@ -43,7 +43,7 @@ fn committed_rules_match_the_default_configuration() {
 fn committed_rules_and_dashboards_match_the_fleet_profile() {
     let profile = fleet::profile(&Settings::default());
     assert!(profile.lines().count() > 50, "{profile}");
-    same_as_committed("crates/telemetry/src/export/table/fleet.txt", &profile);
+    same_as_committed("crates/telemetry/src/export/fleet.txt", &profile);
 }
 
 /// The sections of every runbook.

@@ -37,7 +37,7 @@ impl Channels {
     }
 }
 
-crate::closed_enum! {
+tokometer_metrics::closed_enum! {
     /// Why a choice ended. A closed set: any unknown word maps to [`FinishReason::Other`].
     pub enum FinishReason {
         /// End of text or a stop string.

@@ -4,7 +4,6 @@
 
 mod dialect;
 pub mod engine;
-mod enums;
 mod event;
 pub mod framing;
 mod request;

@@ -4,11 +4,8 @@
 //! into one record per request.
 
 mod aborts;
-mod counter;
 pub mod input;
 pub mod measure;
 pub mod observer;
 
-pub use counter::Counter;
-pub use tokometer_decode::closed_enum;
 pub use tokometer_wire::budget;

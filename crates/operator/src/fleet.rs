@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::dashboards::dashboards;
 use crate::promql::{Selector, read};
 use crate::rules::expressions;
-use tokometer_telemetry::export::table::{Kind, Metric, Scope, TABLE};
+use tokometer_metrics::table::{Kind, Metric, Scope, TABLE};
 use tokometer_telemetry::slo::Settings;
 
 /// Window of the recorded rates: four scrapes of 30 s, so that failed scrapes leave no gaps.

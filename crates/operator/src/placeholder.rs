@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use tokometer_telemetry::export::table::{Metric, TABLE};
+use tokometer_metrics::table::{Metric, TABLE};
 
 /// Replacement texts by placeholder name.
 pub(crate) type Definitions = BTreeMap<String, String>;

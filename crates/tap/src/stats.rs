@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use tokometer_observe::Counter;
+use tokometer_metrics::table::{Id, Key};
+use tokometer_metrics::{Collect, Counter, Points};
 use tokometer_observe::input::Direction;
 
 /// Totals since the start of the tap, unless noted otherwise. Written by the capturing thread, read by any.
@@ -127,6 +128,40 @@ impl Stats {
             Direction::Request => &self.request_bytes,
             Direction::Response => &self.response_bytes,
         }
+    }
+}
+
+impl Collect for Stats {
+    fn collect(&self, points: &mut Points<'_>) {
+        points.put(Id::CapturePackets, &[], &self.packets);
+        points.put(Id::CaptureLost, &[], &self.kernel_drops);
+        let unread = [("malformed", &self.malformed), ("fragment", &self.fragments), ("truncated", &self.truncated)];
+        points.put_each(Id::CaptureUnread, Key::Reason, unread.map(|(why, n)| (why, n)));
+        points.put(Id::CaptureSegments, &[], &self.segments);
+        let irregular = [
+            ("duplicate", &self.duplicates),
+            ("out_of_order", &self.out_of_order),
+            ("retransmitted", &self.retransmitted),
+            ("ignored", &self.ignored),
+            ("shed", &self.shed),
+        ];
+        points.put_each(Id::CaptureIrregular, Key::Kind, irregular.map(|(kind, n)| (kind, n)));
+        let connections = [
+            ("opened", &self.opened),
+            ("attached", &self.attached),
+            ("synchronised", &self.synchronised),
+            ("tls", &self.tls),
+        ];
+        points.put_each(Id::CaptureConnections, Key::Kind, connections.map(|(kind, n)| (kind, n)));
+        points.put(Id::CaptureOpen, &[], self.open());
+        points.put(Id::CaptureUnsynchronised, &[], self.unsynchronised.get());
+        points.put(Id::CaptureGaps, &[], &self.gaps);
+        let io = [("request", Direction::Request), ("response", Direction::Response)];
+        points.put_each(Id::CaptureIo, Key::Direction, io.map(|(word, of)| (word, self.bytes(of))));
+        points.put(Id::CaptureUnobserved, &[], &self.unobserved_bytes);
+        points.put(Id::CaptureReassembly, &[], self.reassembly_bytes.get());
+        points.put(Id::CaptureRingFull, &[], &self.ring_full);
+        points.put(Id::CaptureRingUsed, &[], self.ring_used.get());
     }
 }
 

@@ -14,8 +14,8 @@ use tokometer_decode::Route;
 use tokometer_observe::measure::{Labels, Outcome, Record, Sink, Stage, UncountedText};
 
 use crate::batches::Batches;
-use crate::export::table::Id;
-use crate::export::{Collect, Points};
+use tokometer_metrics::table::Id;
+use tokometer_metrics::{Collect, Points};
 
 /// Maximum memory of waiting records, in bytes. When it is reached, records are dropped and only their outcomes are
 /// counted.

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::logging::lines::{Lines, Open};
+use tokometer_metrics::table::{Id, Key};
+use tokometer_metrics::{Collect, Points};
 use tokometer_observe::measure::{Record, Sink};
-use tokometer_telemetry::export::table::{Id, Key};
-use tokometer_telemetry::export::{Collect, Points};
 
 /// The access log cannot be opened.
 #[derive(Debug, thiserror::Error)]

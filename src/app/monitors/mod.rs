@@ -1,6 +1,5 @@
 //! Background threads that watch the engines, the objectives and the interception of traffic.
 
-mod captured;
 mod reach;
 mod thread;
 
@@ -11,12 +10,11 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tokometer_engine::scrape::{Dial, Scraper, Settings, Target, Wire};
-use tokometer_observe::input::Direction;
+use tokometer_metrics::table::{Id, Key};
+use tokometer_metrics::{Collect, Points};
 use tokometer_proxy::listen::{self, Address, DirectClients, Interception, Listener, Protocol, Upstream, intercepts};
-use tokometer_proxy::relay::{Delays, Evicted, Full, Relay, Unreached};
+use tokometer_proxy::relay::Relay;
 use tokometer_proxy::rewrite::Route;
-use tokometer_telemetry::export::table::{Id, Key};
-use tokometer_telemetry::export::{Collect, Points};
 use tokometer_telemetry::live::InFlight;
 use tokometer_telemetry::slo::{Evaluator, Window};
 
@@ -219,28 +217,7 @@ pub(super) struct ListenerStats {
 
 impl Collect for ListenerStats {
     fn collect(&self, points: &mut Points<'_>) {
-        for (listener, stats) in self.relay.stats().iter().enumerate() {
-            let mut put = |id, key, word: &'static str, n: u64| points.put_at(listener, id, &[(key, word.into())], n);
-            for why in Full::ALL {
-                put(Id::ConnectionsRefused, Key::Reason, why.as_str(), stats.refused(why).get());
-            }
-            for why in Evicted::ALL {
-                put(Id::ConnectionsEvicted, Key::Reason, why.as_str(), stats.evicted(why).get());
-            }
-            for (rewrite, outcome, n) in stats.rewrites.all().filter(|(.., n)| *n > 0) {
-                let of = [(Key::Rewrite, rewrite.as_str().into()), (Key::Result, outcome.as_str().into())];
-                points.put_at(listener, Id::RewriteRequests, &of, n);
-            }
-            let mut put = |id, key, word: &'static str, n: u64| points.put_at(listener, id, &[(key, word.into())], n);
-            for why in Unreached::ALL {
-                put(Id::ConnectFailures, Key::Reason, why.as_str(), stats.unreached(why).get());
-            }
-            put(Id::RelayIo, Key::Direction, "request", stats.bytes(Direction::Request).get());
-            put(Id::RelayIo, Key::Direction, "response", stats.bytes(Direction::Response).get());
-            points.put_at(listener, Id::ConnectionsOpened, &[], stats.accepted.get());
-            points.put_at(listener, Id::HandshakeFailures, &[], stats.handshake_failures.get());
-            points.put_at(listener, Id::ConnectionsOpen, &[], stats.open());
-        }
+        self.relay.collect(points);
         for (listener, status) in self.listener_states.statuses().into_iter().enumerate() {
             points.put_at(listener, Id::Listening, &[(Key::State, status.listening.as_str().into())], 1.0);
         }
@@ -250,12 +227,6 @@ impl Collect for ListenerStats {
                 let known = [(Key::Mode, mode.into()), (Key::Result, result.into())];
                 points.put_at(listener, Id::Interception, &known, 1.0);
             }
-        }
-        points.put(Id::EventLoopLag, &[], self.relay.lag());
-        for Delays { thread, buckets } in self.relay.take_delays() {
-            let delays = buckets.into_iter().flat_map(|(delay, timers)| (0..timers).map(move |_| delay));
-            let thread = [(Key::Thread, thread.into())];
-            delays.for_each(|delay| points.put(Id::EventLoopDelay, &thread, delay));
         }
     }
 }

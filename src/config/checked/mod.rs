@@ -223,13 +223,13 @@ fn export(
 
 /// `server.address` and `server.port` of an upstream (semantic conventions, "server": for a Unix socket, the path is
 /// the address, without a port).
-fn named(listener: &Listener) -> export::Listener {
+fn named(listener: &Listener) -> tokometer_metrics::Listener {
     let (address, port) = match &listener.upstream {
         Address::Tcp { host, port } => (host.clone(), Some(*port)),
         Address::Unix(path) => (path.display().to_string(), None),
         Address::OriginalDestination => ("original".to_owned(), None),
     };
-    export::Listener { name: listener.name.clone(), address, port }
+    tokometer_metrics::Listener { name: listener.name.clone(), address, port }
 }
 
 /// Checks combinations of keys: a wedge bound must exceed the stall bound.

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use tokometer_metrics::table::{Kind, TABLE};
 use tokometer_operator::promql::{Selector, read};
-use tokometer_telemetry::export::table::{Kind, TABLE};
 
 /// A rule: its name, and a function that returns a dashboard's violations.
 pub(crate) type Rule = (&'static str, fn(&Value) -> Vec<String>);

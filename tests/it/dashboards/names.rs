@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use tokometer_metrics::table::{Key, Kind, TABLE};
 use tokometer_operator::promql::{Selector, read};
 use tokometer_operator::rules::{Format, rules};
-use tokometer_telemetry::export::table::{Key, Kind, TABLE};
 use tokometer_telemetry::slo::Settings;
 
 use super::lint::selectors;

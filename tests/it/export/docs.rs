@@ -3,13 +3,13 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use tokometer_metrics::table::{Generation, Key, Kind, Metric, Scope, TABLE};
 use tokometer_observe::measure::Outcome;
 use tokometer_telemetry::export::outcome_class;
-use tokometer_telemetry::export::table::{Generation, Key, Kind, Metric, Scope, TABLE};
 
 const HEAD: &str = "# Metrics
 
-<!-- Generated from the table in crates/telemetry/src/export/table: `tests/generated.sh write` rewrites it. -->
+<!-- Generated from the table in crates/metrics/src/table: `tests/generated.sh write` rewrites it. -->
 
 Every metric has an OpenTelemetry name, used over OTLP, and a Prometheus name. The Prometheus name is the one that
 Prometheus derives from the OpenTelemetry name when it receives the metric over OTLP. Scraping and OTLP export give

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokometer_decode::{EngineTiming, FinishReason, Route};
+use tokometer_metrics::table::{Id, Key};
+use tokometer_metrics::{Collect, Listener, Points, Value};
 use tokometer_observe::input::Network;
 use tokometer_observe::measure::{
     Blocked, Count, CountSource, Detach, Gap, Labels, Outcome, Phase, QueueSource, QueueTime, Record, Sink,
 };
-use tokometer_telemetry::export::table::{Id, Key};
-use tokometer_telemetry::export::{Collect, Error, Exporters, Listener, Points, Settings, Value};
+use tokometer_telemetry::export::{Error, Exporters, Settings};
 
 /// Constant values for the collected metrics, and one observation of the event loop delay.
 #[derive(Default)]

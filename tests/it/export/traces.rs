@@ -11,9 +11,9 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message;
 use tokometer_decode::Route;
+use tokometer_metrics::table::{Kind, Scope, TABLE};
 use tokometer_observe::measure::{Blocked, Gap, Labels, Outcome, Record, Sink, Targets, TraceParent};
 use tokometer_telemetry::export::protobuf::MetricFamily;
-use tokometer_telemetry::export::table::{Kind, Scope, TABLE};
 use tokometer_telemetry::export::{Endpoint, Exporters, Protocol, Sampler, Semconv, Settings, Traces};
 
 use super::collector::Collector;

@@ -219,6 +219,6 @@ fn every_name_in_the_table_is_found() {
 fn every_quantity_has_a_metric_in_the_table() {
     for quantity in Quantity::ALL {
         let name = quantity.as_str();
-        assert!(tokometer_telemetry::export::table::TABLE.iter().any(|metric| metric.name == name), "{name}");
+        assert!(tokometer_metrics::table::TABLE.iter().any(|metric| metric.name == name), "{name}");
     }
 }

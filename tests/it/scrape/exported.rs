@@ -9,9 +9,10 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point;
 use tokometer_engine::scrape;
 use tokometer_engine::scrape::{Failure, Watch};
+use tokometer_metrics::table::TABLE;
+use tokometer_metrics::{Collect, Points};
 use tokometer_observe::measure::Sink;
-use tokometer_telemetry::export::table::TABLE;
-use tokometer_telemetry::export::{Collect, Endpoint, Exporters, Metrics, Points, Protocol, Settings};
+use tokometer_telemetry::export::{Endpoint, Exporters, Metrics, Protocol, Settings};
 
 use super::engines::file;
 use super::{page, zeros};
@@ -28,7 +29,7 @@ struct One {
 
 impl Collect for One {
     fn collect(&self, points: &mut Points<'_>) {
-        points.put_engine(0, &self.watch.measurements(self.now));
+        self.watch.measurements(self.now).put(0, points);
     }
 }
 

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use tokometer::config::{Config, Environment, Flags};
 use tokometer_decode::Route;
 use tokometer_engine::scrape::{self, Tracker, Watch};
+use tokometer_metrics::{Collect, Points};
 use tokometer_observe::measure::{Detach, Opening, Requested, Sink};
-use tokometer_telemetry::export::{Collect, Exporters, Points, Settings};
+use tokometer_telemetry::export::{Exporters, Settings};
 use tokometer_telemetry::live::{self, InFlight};
 
 use super::page;
@@ -36,7 +37,7 @@ impl Engines {
 impl Collect for Engines {
     fn collect(&self, points: &mut Points<'_>) {
         for (listener, watch) in self.0.iter().enumerate() {
-            points.put_engine(listener, &watch.measurements(Instant::now()));
+            watch.measurements(Instant::now()).put(listener, points);
         }
     }
 }

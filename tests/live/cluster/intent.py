@@ -4,6 +4,7 @@ import contextlib
 import socket
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import names
 from process import BINARY, until
@@ -25,7 +26,7 @@ USER = {"securityContext": {"runAsUser": 65532}}
 # Seconds for which the kubelet may find a failed container later than in another pod.
 JITTER = 5
 # Seconds for which a sidecar crashes again and again.
-CRASHING = 120
+CRASHING = 60
 # Maximum seconds for which a frozen sidecar is an outage.
 FROZEN = 8
 
@@ -81,12 +82,12 @@ def frozen_engine_restarts_as_fast_as_without_the_sidecar():
         for mode in ("auto", "uds", "port-swap"):
             manifests[mode] = attach._inject(mode, workloads.pod(mode, engine, labels={}, terminationGracePeriodSeconds=15, **USER))
             assert manifests[mode]["spec"]["terminationGracePeriodSeconds"] == 330
-        took = {}
-        for name, manifest in manifests.items():
+        for manifest in manifests.values():
             node.api.create(manifest, namespace)
-            [pod] = workloads.wait_ready(node, namespace, name)
-            took[name] = _restarted_after(node, namespace, pod, lambda pod=pod: node.kill_container(pod, "vllm", "SIGSTOP"))
-            node.api.delete("Pod", namespace, name, gracePeriodSeconds=0)
+        pods = {name: workloads.wait_ready(node, namespace, name)[0] for name in manifests}
+        freeze = lambda pod: _restarted_after(node, namespace, pod, lambda: node.kill_container(pod, "vllm", "SIGSTOP"))  # noqa: E731
+        with ThreadPoolExecutor(len(pods)) as threads:
+            took = dict(zip(pods, threads.map(freeze, pods.values()), strict=True))
         plain = took.pop("plain")
         print(f"    without a sidecar: {plain:.1f} s; " + ", ".join(f"{name}: {seconds - plain:+.1f} s" for name, seconds in took.items()))
         # One probe period, and the time that a preStop hook takes.
@@ -97,7 +98,8 @@ def frozen_sidecar_is_a_short_outage_and_does_not_restart_the_engine():
     node = cluster()
     with node.namespace("frozen-sidecar") as namespace:
         engine = workloads.server(livenessProbe=TIGHT, startupProbe=STARTUP)
-        for mode in ("auto", "uds"):
+
+        def freeze(mode):
             for number in range(3):
                 name = f"{mode}-{number}"
                 node.api.create(attach._inject(mode, workloads.pod(name, engine, labels={}, **USER)), namespace)
@@ -110,6 +112,9 @@ def frozen_sidecar_is_a_short_outage_and_does_not_restart_the_engine():
                 assert workloads.status(after, "vllm")["restartCount"] == 0, after["status"]
                 assert longest < FROZEN, longest
                 node.api.delete("Pod", namespace, name, gracePeriodSeconds=0)
+
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(freeze, ("auto", "uds")))
 
 
 def crash_looping_sidecar_does_not_restart_the_engine():

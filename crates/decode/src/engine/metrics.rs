@@ -1,6 +1,6 @@
 //! The quantities on an engine's metrics page, and the names under which engines report them.
 
-crate::closed_enum! {
+tokometer_metrics::closed_enum! {
     /// A quantity of an engine's state, named like its OpenTelemetry metric for all engines.
     pub enum Quantity {
         /// Requests being processed.

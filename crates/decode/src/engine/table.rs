@@ -21,7 +21,7 @@ use super::{Advice, EngineHabits, EngineInfo, FlagForm, Listen, MetricsPage, Par
 /// Declares [`Engine`] and its rows. Omitted columns have the value of [`UNKNOWN`].
 macro_rules! engines {
     ($( $(#[doc = $text:literal])+ $engine:ident = $name:literal { $($column:ident: $value:expr,)* } )+) => {
-        crate::closed_enum! {
+        tokometer_metrics::closed_enum! {
             /// An inference engine.
             pub enum Engine { $( $(#[doc = $text])+ $engine = $name, )+ }
         }

@@ -11,7 +11,7 @@ pub(super) const OTHER: &str = "other";
 /// `Row::BASE`.
 macro_rules! routes {
     ($( $(#[doc = $text:literal])+ $route:ident = $name:literal: $base:ident { $($column:ident: $value:expr,)* } )+) => {
-        crate::closed_enum! {
+        tokometer_metrics::closed_enum! {
             /// The API that a path belongs to.
             pub enum Route { $( $(#[doc = $text])+ $route = $name, )+ }
         }

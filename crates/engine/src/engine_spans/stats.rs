@@ -3,7 +3,8 @@
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tokometer_observe::{Counter, closed_enum};
+use tokometer_metrics::table::{Id, Key};
+use tokometer_metrics::{Collect, Counter, Points, closed_enum};
 
 use crate::engine_spans::message::Budget;
 
@@ -131,5 +132,25 @@ impl Measurements {
     /// Accepted spans that did not reach the collector.
     pub fn unsent(&self, why: Unsent) -> &Counter {
         &self.unsent[why as usize]
+    }
+}
+
+impl Collect for Measurements {
+    fn collect(&self, points: &mut Points<'_>) {
+        points.put(Id::EngineSpansReceived, &[], self.received.get());
+        points.put(Id::EngineSpansForwarded, &[], self.forwarded.get());
+        points.put(Id::EngineMessagesWaiting, &[], self.waiting_bytes());
+        points.put(Id::SpanJoinsHeld, &[], self.held());
+        let (unsent, refused) = (Unsent::ALL, Refusal::ALL);
+        points.put_each(Id::EngineSpansDropped, Key::Reason, unsent.map(|why| (why.as_str(), self.unsent(why).get())));
+        points.put_each(
+            Id::EngineMessagesRefused,
+            Key::Reason,
+            refused.map(|why| (why.as_str(), self.refused(why).get())),
+        );
+        points.put(Id::EngineMessagesRefused, &[(Key::Reason, "connections".into())], self.refused_connections.get());
+        let (lost, joins) = (Lost::ALL, Join::ALL);
+        points.put_each(Id::EngineSpansUnjoined, Key::Reason, lost.map(|why| (why.as_str(), self.lost(why).get())));
+        points.put_each(Id::SpanJoins, Key::Result, joins.map(|join| (join.as_str(), self.joins(join).get())));
     }
 }

@@ -7,6 +7,7 @@
 pub mod exposition;
 
 mod families;
+mod metrics;
 mod request;
 mod scraper;
 mod state;

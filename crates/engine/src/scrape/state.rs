@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use tokometer_decode::Engine;
 use tokometer_decode::engine::{Combine, Quantity, Term};
-use tokometer_observe::closed_enum;
+use tokometer_metrics::closed_enum;
 
 use crate::scrape::exposition::{Labels, Sample};
 use crate::scrape::families::{Place, SOURCES, places};

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokometer_observe::closed_enum;
+use tokometer_metrics::closed_enum;
 
 use crate::scrape::Settings;
 use crate::scrape::state::{Page, State, Tracker};

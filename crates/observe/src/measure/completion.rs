@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::closed_enum;
 use crate::measure::tokens::plausible;
 use crate::measure::{Count, CountSource, QueueSource, QueueTime, Record, Thresholds};
 use tokometer_decode::{EngineTiming, ResponseText, TextLost};
+use tokometer_metrics::closed_enum;
 
 /// Values of one request from the engine's trace, measured by the engine's clock.
 #[derive(Clone, Debug, Default, PartialEq)]

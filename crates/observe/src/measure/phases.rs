@@ -6,8 +6,8 @@
 use std::ops::Deref;
 use std::time::Duration;
 
-use crate::closed_enum;
 use crate::measure::{QueueSource, Record};
+use tokometer_metrics::closed_enum;
 
 closed_enum! {
     /// Kind of a phase.

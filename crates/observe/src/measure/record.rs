@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::closed_enum;
 use crate::input::Network;
 use crate::measure::{Blocked, EngineSpan, Labels, Targets};
 use tokometer_decode::{EngineTiming, FinishReason, Work};
+use tokometer_metrics::closed_enum;
 
 closed_enum! {
     /// How a request ended. Each request has exactly one outcome, recorded once.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::closed_enum;
 use crate::measure::{Opening, Record, UncountedText, Watches};
 use tokometer_decode::Route;
+use tokometer_metrics::closed_enum;
 
 /// Labels of a series. Free text is as received (truncated to 128 bytes); the sink limits the number of values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -30,6 +30,8 @@ use crate::measure::{Sink, Thresholds};
 use crate::observer::connection::ConnectionObserver;
 use crate::observer::engine::LastSeen;
 use tokometer_decode::{Engine, Route, TextMemory};
+use tokometer_metrics::table::Id;
+use tokometer_metrics::{Collect, Points};
 use tokometer_wire::budget::{Budget, Reclaim};
 use tokometer_wire::{Limits, coding};
 
@@ -279,5 +281,17 @@ impl Observer for SharedObserver {
 
     fn activity(&self) -> Activity {
         self.0.lock().map_or(Activity::InProgress, |observer| observer.activity())
+    }
+}
+
+impl Collect for Observers {
+    fn collect(&self, points: &mut Points<'_>) {
+        let budget = self.budget();
+        points.put(Id::ObserverConnections, &[], self.observed());
+        points.put(Id::ObserverTime, &[], self.busy());
+        points.put(Id::ObserverDecoded, &[], budget.decoded());
+        points.put(Id::ObserverMemory, &[], budget.held());
+        points.put(Id::ObserverMemoryLimit, &[], budget.limit());
+        points.put(Id::ObserverMemoryRefused, &[], budget.refused());
     }
 }

@@ -14,7 +14,7 @@
 //!   other decode rates of `slo.reading`: the settings of the objectives; `{slow_share}`: the limit of the alert on slow
 //!   pods.
 
-use tokometer_telemetry::export::table::{Key, Metric};
+use tokometer_metrics::table::{Key, Metric};
 use tokometer_telemetry::slo::Settings;
 
 use crate::fleet;

@@ -18,7 +18,7 @@ mod wiring;
 use std::time::Duration;
 
 use tokometer_decode::Engine;
-use tokometer_observe::closed_enum;
+use tokometer_metrics::closed_enum;
 
 pub use crate::inject::container::ADMIN_PORT;
 use crate::inject::patch::ANNOTATION;

@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use crate::placeholder::{Definitions, expand, metric};
 use crate::rules::rule::{Group, Rule, place};
-use tokometer_telemetry::export::table;
-use tokometer_telemetry::export::table::{Id, Key};
+use tokometer_metrics::table;
+use tokometer_metrics::table::{Id, Key};
 use tokometer_telemetry::slo::RuleSettings;
 
 /// A pod is slow if its median decode rate is less than this share of the median of all pods with the same model.

@@ -13,7 +13,7 @@ mod time_scale;
 
 pub(crate) use alerts::SLOW_SHARE;
 pub(crate) use rule::runbook_url;
-use tokometer_observe::closed_enum;
+use tokometer_metrics::closed_enum;
 use tokometer_telemetry::slo::{Objective, Settings};
 
 closed_enum! {

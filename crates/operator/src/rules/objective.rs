@@ -1,7 +1,7 @@
 //! Rules of one objective: error ratio per window, error budget, and burn rate alerts.
 
 use crate::rules::rule::{Group, INTERVAL, Rule, STEP, map, place};
-use tokometer_telemetry::export::table::{Id, Key, metric};
+use tokometer_metrics::table::{Id, Key, metric};
 use tokometer_telemetry::slo::{Goal, Objective, RuleSettings};
 
 /// The burn rate alert for this kind of objective.

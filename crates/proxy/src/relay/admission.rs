@@ -11,6 +11,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use tokometer_metrics::table::{Id, Key};
+use tokometer_metrics::{Collect, Points};
 
 use crate::relay::drain::{Drain, Phase, Ticket};
 use crate::relay::lag::{Delays, Lags, lateness};
@@ -198,6 +200,20 @@ impl Relay {
     /// See [`Observe::budget`].
     pub(crate) fn budget(&self) -> Budget {
         self.observe.budget()
+    }
+}
+
+impl Collect for Relay {
+    fn collect(&self, points: &mut Points<'_>) {
+        for (listener, stats) in self.stats.iter().enumerate() {
+            stats.collect(listener, points);
+        }
+        points.put(Id::EventLoopLag, &[], self.lag());
+        for Delays { thread, buckets } in self.take_delays() {
+            let delays = buckets.into_iter().flat_map(|(delay, timers)| (0..timers).map(move |_| delay));
+            let thread = [(Key::Thread, thread.into())];
+            delays.for_each(|delay| points.put(Id::EventLoopDelay, &thread, delay));
+        }
     }
 }
 

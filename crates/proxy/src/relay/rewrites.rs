@@ -1,6 +1,6 @@
 //! Counts what the rewrites did with requests, for the exporters.
 
-use tokometer_observe::{Counter, closed_enum};
+use tokometer_metrics::{Counter, closed_enum};
 
 closed_enum! {
     /// A rewrite.

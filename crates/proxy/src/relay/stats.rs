@@ -2,8 +2,9 @@
 
 use crate::relay::rewrites::Rewrites;
 use crate::relay::unreached::Unreached;
+use tokometer_metrics::table::{Id, Key};
+use tokometer_metrics::{Counter, Points, closed_enum};
 use tokometer_observe::input::{Activity, Direction};
-use tokometer_observe::{Counter, closed_enum};
 
 /// Totals of one listener. Bytes are added every 256 KiB and when a connection ends, not per read.
 #[derive(Debug, Default)]
@@ -88,5 +89,26 @@ impl Stats {
     /// Connections, and requests in rewrite mode, for which the server could not be reached.
     pub fn unreached(&self, why: Unreached) -> &Counter {
         &self.unreached[why as usize]
+    }
+
+    /// Adds the values of this listener.
+    pub(crate) fn collect(&self, listener: usize, points: &mut Points<'_>) {
+        let mut put = |id, key, word: &'static str, n: &Counter| points.put_at(listener, id, &[(key, word.into())], n);
+        Full::ALL.into_iter().for_each(|why| put(Id::ConnectionsRefused, Key::Reason, why.as_str(), self.refused(why)));
+        Evicted::ALL
+            .into_iter()
+            .for_each(|why| put(Id::ConnectionsEvicted, Key::Reason, why.as_str(), self.evicted(why)));
+        Unreached::ALL
+            .into_iter()
+            .for_each(|why| put(Id::ConnectFailures, Key::Reason, why.as_str(), self.unreached(why)));
+        put(Id::RelayIo, Key::Direction, "request", &self.request_bytes);
+        put(Id::RelayIo, Key::Direction, "response", &self.response_bytes);
+        for (rewrite, outcome, n) in self.rewrites.all().filter(|(.., n)| *n > 0) {
+            let of = [(Key::Rewrite, rewrite.as_str().into()), (Key::Result, outcome.as_str().into())];
+            points.put_at(listener, Id::RewriteRequests, &of, n);
+        }
+        points.put_at(listener, Id::ConnectionsOpened, &[], &self.accepted);
+        points.put_at(listener, Id::HandshakeFailures, &[], &self.handshake_failures);
+        points.put_at(listener, Id::ConnectionsOpen, &[], self.open());
     }
 }

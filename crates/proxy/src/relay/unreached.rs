@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 
-use tokometer_observe::closed_enum;
+use tokometer_metrics::closed_enum;
 
 closed_enum! {
     /// Why a server could not be reached.

@@ -7,8 +7,8 @@ use tokometer_observe::measure::{Placed, Record, Slots};
 
 use crate::accounting::price::is_accepted;
 use crate::accounting::tenants::{OTHER, readable};
-use crate::export::table::{Id, Key};
 use crate::export::{Histogram, Histograms};
+use tokometer_metrics::table::{Id, Key};
 
 /// Label of a tenant or priority class; `None` if the request has none.
 type Name = Option<Arc<str>>;

@@ -1,6 +1,6 @@
 //! Cost of a request.
 
-use tokometer_observe::closed_enum;
+use tokometer_metrics::closed_enum;
 use tokometer_observe::measure::{CountSource, Outcome, Record};
 
 use crate::accounting::{Price, Prices, covers};

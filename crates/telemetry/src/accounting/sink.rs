@@ -11,8 +11,9 @@ use crate::accounting::latency::Latencies;
 use crate::accounting::price::is_accepted;
 use crate::accounting::tenants::{OTHER, TenantLabels};
 use crate::accounting::{Basis, Budget, Error, Limit, Settings, Unpriced, cost, covers};
-use crate::export::table::{Id, Key};
-use crate::export::{Collect, Histograms, Points, outcome_class};
+use crate::export::{Histograms, outcome_class};
+use tokometer_metrics::table::{Id, Key};
+use tokometer_metrics::{Collect, Points};
 
 /// Unit of token budgets.
 pub const TOKENS: &str = "tokens";
@@ -335,7 +336,7 @@ mod tests {
 
     use super::*;
     use crate::accounting::Tenants;
-    use crate::export::values_of;
+    use tokometer_metrics::values_of;
     use tokometer_observe::measure::{Labels, Outcome};
 
     #[test]

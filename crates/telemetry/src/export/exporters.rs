@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 use crate::export::advice::Inexact;
 use crate::export::collect::telemetry::{Listeners, Telemetry};
 use crate::export::collect::{Carried, Owners};
-use crate::export::labels::Servers;
 use crate::export::otlp::{Otlp, Pipeline, Setup};
 use crate::export::page::Content;
 use crate::export::recorder::Recorder;
 use crate::export::series::Families;
 use crate::export::series::histograms::Histograms;
 use crate::export::trace::Tracer;
-use crate::export::{Collect, Page, Settings, Temporality, collect};
+use crate::export::{Page, Settings, Temporality, collect};
 use tokometer_engine::scrape;
+use tokometer_metrics::Collect;
+use tokometer_metrics::Servers;
 use tokometer_observe::measure::{Detach, Labels, Live, Message, Outcome, Phase, Record, Sink, Unread};
 
 /// Reasons why the exporters cannot start.
@@ -213,7 +214,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::export::Listener;
+    use tokometer_metrics::Listener;
     use tokometer_observe::measure::{Count, CountSource, Gap};
 
     fn listener() -> Listener {

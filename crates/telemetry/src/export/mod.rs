@@ -1,4 +1,4 @@
-//! The metric table, and the exporters that convert request records to Prometheus pages and OTLP batches.
+//! The exporters that convert request records to Prometheus pages and OTLP batches.
 
 mod advice;
 mod collect;
@@ -12,19 +12,11 @@ mod series;
 mod settings;
 mod trace;
 
-/// The table of all metrics.
-pub mod table;
-
-#[cfg(test)]
-pub(crate) use collect::tests::values_of;
-pub use collect::{Collect, Number, Points, Process, open_descriptors};
+pub use collect::{Process, open_descriptors};
 pub use exporters::{Error, Exporters};
-pub use labels::Value;
 pub use labels::failure::outcome_class;
 pub use otlp::{CollectorClient, usable_endpoint};
 pub use page::{Page, protobuf};
 pub use profile::Profile;
 pub use series::histograms::{Histogram, Histograms};
-pub use settings::{
-    Endpoint, Listener, Metrics, PromptClasses, Protocol, Sampler, Semconv, Settings, Temporality, Traces,
-};
+pub use settings::{Endpoint, Metrics, PromptClasses, Protocol, Sampler, Semconv, Settings, Temporality, Traces};

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::export::labels::Attributes;
 use crate::export::page::{Point, Value};
-use crate::export::table::{Key, Kind, Metric, Scope};
+use tokometer_metrics::Attributes;
+use tokometer_metrics::table::{Key, Kind, Metric, Scope};
 
 /// The metrics that rules and dashboards read. Generated from both (`tests/generated.sh write`).
-const FLEET: &str = include_str!("table/fleet.txt");
+const FLEET: &str = include_str!("fleet.txt");
 
 /// The content of the Prometheus page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -97,7 +97,7 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::table::{Id, TABLE, metric};
+    use tokometer_metrics::table::{Id, TABLE, metric};
 
     #[test]
     fn every_line_of_the_fleet_profile_names_a_metric_and_its_labels() {

@@ -9,12 +9,13 @@ use crate::export::collect::telemetry::Telemetry;
 use crate::export::labels::classes::{Class, Classes};
 use crate::export::labels::names::{Label, Name};
 use crate::export::labels::sets::{Known, LabelSets, Resolved, Table};
-use crate::export::labels::{Extra, NONE, Servers, Value, failure, one};
+use crate::export::labels::{Extra, NONE, failure, one};
 use crate::export::series::Families;
 use crate::export::series::distribution::Exemplar;
 use crate::export::series::handles::{Found, Handles};
 use crate::export::series::live::LiveCounts;
-use crate::export::table::{Id, Key};
+use tokometer_metrics::table::{Id, Key};
+use tokometer_metrics::{Servers, Value};
 use tokometer_observe::measure::{Count, CountSource, Labels, Outcome, PhaseKind, Phases, Record};
 
 /// Records values for both exporters. The data path calls only [`LabelSets::live`], which takes no lock.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokometer_metrics::Listener;
+use tokometer_metrics::table::Generation;
 use tokometer_observe::measure::LABEL_IDLE;
 use tokometer_settings as form;
 
@@ -23,6 +25,17 @@ pub enum Semconv {
     Latest,
     /// The names of both versions.
     Both,
+}
+
+impl Semconv {
+    /// True if metrics of this generation are exported.
+    pub fn has(self, generation: Generation) -> bool {
+        match generation {
+            Generation::Every => true,
+            Generation::V1_41 => self != Semconv::Latest,
+            Generation::Latest => self != Semconv::V1_41,
+        }
+    }
 }
 
 /// OTLP transport protocol.
@@ -192,17 +205,6 @@ impl PromptClasses {
     }
 }
 
-/// A listener and its server, as attributes of series.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listener {
-    /// Unique name of the listener.
-    pub name: String,
-    /// Host or path of the upstream.
-    pub address: String,
-    /// Port of the upstream; `None` if it has none.
-    pub port: Option<u16>,
-}
-
 /// All settings of the exporters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -249,5 +251,26 @@ impl Default for Settings {
             metrics: Metrics::default(),
             traces: Traces::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use tokometer_metrics::table::TABLE;
+
+    use super::*;
+
+    #[test]
+    fn semconv_setting_selects_the_client_metrics() {
+        let names = |semconv: Semconv| {
+            TABLE.iter().filter(move |m| semconv.has(m.generation)).map(|m| m.name).collect::<HashSet<_>>()
+        };
+        let (old, new, both) = (names(Semconv::V1_41), names(Semconv::Latest), names(Semconv::Both));
+        assert!(old.contains("gen_ai.client.token.usage") && !new.contains("gen_ai.client.token.usage"));
+        assert!(!old.contains("gen_ai.client.inference.usage.input_tokens"));
+        assert!(new.contains("gen_ai.client.inference.usage.input_tokens"));
+        assert_eq!(both.len(), TABLE.len());
     }
 }

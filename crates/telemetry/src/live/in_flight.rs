@@ -9,13 +9,13 @@ use arc_swap::ArcSwap;
 use tokometer_decode::Work;
 use tokometer_observe::measure::{Labels, Live, Opening, Phase, Record, Sink, Watches, cadence};
 
-use crate::export::table::{Id, Key};
-use crate::export::{Collect, Points};
 use crate::live::recent::{Finished, Kept, Recent};
 use crate::live::requests::{Doing, Listener, Open, Requests};
 use crate::live::totals::{History, Sample, Totals};
 use crate::live::watch::{RequestWatch, has_no_watch};
 use crate::live::wedge::{Bounds, Evidence, Reach, Signs, State, Verdict};
+use tokometer_metrics::table::{Id, Key};
+use tokometer_metrics::{Collect, Points};
 
 /// Settings for requests in flight, wedge detection and kept finished requests.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Wea
 use std::time::{Duration, Instant};
 
 use tokometer_decode::Route;
-use tokometer_observe::closed_enum;
+use tokometer_metrics::closed_enum;
 use tokometer_observe::measure::{Opening, Phase, Targets};
 
 /// Value of a time that has not been reached yet.

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use tokometer_engine::scrape::Stillness;
-use tokometer_observe::closed_enum;
+use tokometer_metrics::closed_enum;
 use tokometer_observe::measure::cadence;
 use tokometer_settings as form;
 

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use tokometer_decode::Route;
 use tokometer_observe::measure::{Count, CountSource, Labels, Models, Record, Sink, Targets};
 
-use crate::export::table::{Id, Key};
-use crate::export::{Collect, Points};
 use crate::live::{InFlight, Open, Reach, State as EngineState};
 use crate::slo::lost::{Demand, Down, Uptime};
 use crate::slo::verdict::{concerns, longest_wait, verdict};
 use crate::slo::{Exclusion, Goal, Objective, Reason, Settings, Verdict};
+use tokometer_metrics::table::{Id, Key};
+use tokometer_metrics::{Collect, Points};
 
 /// Maximum time to wait for the record of a request that is no longer in flight. The record normally arrives at once,
 /// unless its thread waits for a CPU. If there is none after this time, none will arrive.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tokometer_observe::closed_enum;
+use tokometer_metrics::closed_enum;
 use tokometer_observe::measure::{Outcome, Record, Targets, cadence};
 
 use crate::slo::{Goal, Objective, Settings};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokometer_observe::closed_enum;
+use tokometer_metrics::closed_enum;
 
 use super::evaluator::Model;
 use crate::slo::{Counts, Evaluated, Reason};

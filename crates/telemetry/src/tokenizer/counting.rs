@@ -9,10 +9,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-use crate::export::table::{Id, Key};
-use crate::export::{Collect, Points};
 use arc_swap::ArcSwap;
 use tokometer_decode::ResponseText;
+use tokometer_metrics::table::{Id, Key};
+use tokometer_metrics::{Collect, Points};
 use tokometer_observe::measure::{Record, Sink, Stage, TextTokens, Uncounted, UncountedText};
 
 use crate::tokenizer::{Tokenize, Vocabularies};

@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokometer_observe::closed_enum;
+use tokometer_metrics::closed_enum;
 use tokometer_proxy::listen::{self, Address, Gate, Listener, Probe, Reached};
 use tokometer_proxy::relay::{Relay, Unreached};
 use tokometer_telemetry::live::Reach;

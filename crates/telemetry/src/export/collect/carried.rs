@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use crate::export::collect::Values;
-use crate::export::labels::Attributes;
-use crate::export::table::{Kind, Scope, TABLE};
+use tokometer_metrics::Attributes;
+use tokometer_metrics::Values;
+use tokometer_metrics::table::{Kind, Scope, TABLE};
 
 /// The server's counters that have been observed so far.
 ///
@@ -62,7 +62,7 @@ impl Counter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::table::metric;
+    use tokometer_metrics::table::metric;
 
     #[test]
     fn counters_survive_failed_scrapes_and_restarts() {
@@ -77,7 +77,7 @@ mod tests {
             values[id as usize].extend(total.map(|total| (attributes(id), total)));
             values[gauge as usize].extend(total.map(|total| (attributes(gauge), total)));
             carried.replace(&mut values);
-            let only = |id: crate::export::table::Id| values[id as usize].first().map(|(_, value)| *value);
+            let only = |id: tokometer_metrics::table::Id| values[id as usize].first().map(|(_, value)| *value);
             assert_eq!(only(gauge), total, "a gauge is absent or as it is");
             only(id)
         };

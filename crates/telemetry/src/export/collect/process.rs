@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::export::collect::{Collect, Number, Points};
-use crate::export::table::Id;
+use tokometer_metrics::table::Id;
+use tokometer_metrics::{Collect, Number, Points};
 
 /// Clock ticks per second in `/proc`: `USER_HZ`, 100 on every Linux architecture that Rust's std supports.
 const TICKS: u64 = 100;
@@ -59,7 +59,7 @@ mod tests {
     use std::time::{SystemTime, UNIX_EPOCH};
 
     use super::*;
-    use crate::export::collect::tests::values_of;
+    use tokometer_metrics::values_of;
 
     #[test]
     fn proc_files_are_parsed() {

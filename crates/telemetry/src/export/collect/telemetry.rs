@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::export::collect::{Collect, Points};
-use crate::export::table::{Id, Key};
+use tokometer_metrics::table::{Id, Key};
+use tokometer_metrics::{Collect, Points};
 use tokometer_observe::measure::{Detach, Message, Phase, Unread};
 
-tokometer_observe::closed_enum! {
+tokometer_metrics::closed_enum! {
     /// Why a trace is kept although the sampler would drop it, in order of priority: the first reason that applies is
     /// recorded. The name is the value of the label `reason` and of the span attribute.
     pub(crate) enum Keep {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::export::PromptClasses;
 use crate::export::labels::names::OTHER;
 use crate::export::labels::{Extra, Value};
-use crate::export::table::Key;
+use tokometer_metrics::table::Key;
 use tokometer_observe::measure::Record;
 
 /// The values of `cache_hit_class`. `most` means that more than half of the prompt was cached.

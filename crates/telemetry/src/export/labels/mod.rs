@@ -1,106 +1,34 @@
-//! The attributes of series: values, label sets, and the limits on both.
+//! The attributes of series: label sets and their limits, and the conversion to OpenTelemetry.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use opentelemetry::KeyValue;
-
-use crate::export::settings::Listener;
-use crate::export::table::{Key, Metric};
+use tokometer_metrics::table::Key;
+use tokometer_metrics::{Attributes, Value};
 
 pub(crate) mod classes;
 pub(crate) mod failure;
 pub(crate) mod names;
 pub(crate) mod sets;
 
-/// The value of an attribute. A key always uses the same variant, so that equal values compare equal.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Value {
-    /// Text from an external source, cleaned and limited in cardinality.
-    Text(Arc<str>),
-    /// A value from a closed set.
-    Word(&'static str),
-    /// A number.
-    Number(i64),
-    /// A flag.
-    Flag(bool),
-    /// Unknown: the attribute is omitted.
-    Unknown,
-}
-
-impl Value {
-    pub(crate) fn to_otel(&self) -> opentelemetry::Value {
-        match self {
-            Value::Text(text) => Arc::clone(text).into(),
-            Value::Word(word) => (*word).into(),
-            Value::Number(number) => (*number).into(),
-            Value::Flag(flag) => (*flag).into(),
-            Value::Unknown => "".into(),
-        }
-    }
-
-    fn to_text(&self) -> Cow<'_, str> {
-        match self {
-            Value::Text(text) => Cow::Borrowed(text),
-            Value::Word(word) => Cow::Borrowed(word),
-            Value::Number(number) => Cow::Owned(number.to_string()),
-            Value::Flag(flag) => Cow::Borrowed(if *flag { "true" } else { "false" }),
-            Value::Unknown => Cow::Borrowed(""),
-        }
+/// The value for OpenTelemetry.
+pub(crate) fn otel_value(value: &Value) -> opentelemetry::Value {
+    match value {
+        Value::Text(text) => Arc::clone(text).into(),
+        Value::Word(word) => (*word).into(),
+        Value::Number(number) => (*number).into(),
+        Value::Flag(flag) => (*flag).into(),
+        Value::Unknown => "".into(),
     }
 }
 
-impl From<&'static str> for Value {
-    fn from(word: &'static str) -> Value {
-        Value::Word(word)
-    }
-}
-
-impl From<Arc<str>> for Value {
-    fn from(text: Arc<str>) -> Value {
-        Value::Text(text)
-    }
-}
-
-impl From<Option<Arc<str>>> for Value {
-    fn from(text: Option<Arc<str>>) -> Value {
-        text.map_or(Value::Unknown, Value::Text)
-    }
-}
-
-/// Known attributes in the order of [`Metric::keys`], optional attributes last. Unknown attributes are omitted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Attributes(Vec<(Key, Value)>);
-
-impl Attributes {
-    /// Selects from `known` and `extra` the attributes that the metric has.
-    pub(crate) fn of(metric: &Metric, known: &[(Key, Value)], extra: &[(Key, Value)]) -> Attributes {
-        let find = |key| known.iter().chain(extra).find(|(k, v)| *k == key && *v != Value::Unknown).cloned();
-        Attributes(metric.keys().chain(metric.optional.iter().copied()).filter_map(find).collect())
-    }
-
-    /// Only the attributes with these keys.
-    pub(crate) fn only(&self, keys: &[Key]) -> Attributes {
-        Attributes(self.0.iter().filter(|(key, _)| keys.contains(key)).cloned().collect())
-    }
-
-    /// The attributes for OpenTelemetry, sorted by name: the SDK treats the same attributes in another order as a
-    /// different series.
-    pub(crate) fn to_otel(&self) -> Vec<KeyValue> {
-        let mut attributes: Vec<KeyValue> =
-            self.0.iter().map(|(key, value)| KeyValue::new(key.as_str(), value.to_otel())).collect();
-        attributes.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-        attributes
-    }
-
-    /// The labels for Prometheus. Includes unknown labels, because all series of an OpenMetrics family should have the
-    /// same label names. The value of an unknown label is empty, which Prometheus treats as absent. Optional labels are
-    /// present in all series of a metric or in none.
-    pub(crate) fn labels(&self, metric: &Metric) -> impl Iterator<Item = (&'static str, Cow<'_, str>)> {
-        let find = |key| self.0.iter().find(|(k, _)| *k == key).map(|(_, value)| value.to_text());
-        let always = metric.keys().map(move |key| (key.label(), find(key).unwrap_or_default()));
-        always.chain(metric.optional.iter().filter_map(move |key| Some((key.label(), find(*key)?))))
-    }
+/// The attributes for OpenTelemetry, sorted by name: the SDK treats the same attributes in another order as a different
+/// series.
+pub(crate) fn otel_attributes(attributes: &Attributes) -> Vec<KeyValue> {
+    let mut attributes: Vec<KeyValue> =
+        attributes.iter().map(|(key, value)| KeyValue::new(key.as_str(), otel_value(value))).collect();
+    attributes.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+    attributes
 }
 
 /// At most three attributes in addition to those of a label set.
@@ -112,50 +40,4 @@ pub(crate) const NONE: Extra = [None, None, None];
 /// One additional attribute.
 pub(crate) fn one(key: Key, value: impl Into<Value>) -> Extra {
     [Some((key, value.into())), None, None]
-}
-
-/// The attributes of each listener and of the server behind it.
-#[derive(Clone, Debug)]
-pub(crate) struct Servers(Arc<[Place]>);
-
-/// The attributes of one listener.
-#[derive(Debug)]
-struct Place {
-    /// `listener`, followed by the attributes of its server: `server.address` and `server.port`.
-    attributes: Vec<(Key, Value)>,
-    /// True if no earlier listener has the same server.
-    is_first: bool,
-}
-
-impl Servers {
-    /// Creates the attributes of these listeners.
-    pub(crate) fn new(listeners: &[Listener]) -> Servers {
-        let place = |(index, listener): (usize, &Listener)| {
-            let Listener { name, address, port } = listener;
-            let server = |other: &Listener| (&other.address, other.port) == (address, *port);
-            let text = |key, text: &String| Some((key, Value::Text(text.as_str().into())));
-            let port = port.map(|port| (Key::ServerPort, Value::Number(i64::from(port))));
-            let attributes = [text(Key::Listener, name), text(Key::ServerAddress, address), port];
-            Place {
-                attributes: attributes.into_iter().flatten().collect(),
-                is_first: !listeners.iter().take(index).any(server),
-            }
-        };
-        Servers(listeners.iter().enumerate().map(place).collect())
-    }
-
-    /// The attributes of the server behind this listener.
-    pub(crate) fn of(&self, listener: usize) -> &[(Key, Value)] {
-        self.of_listener(listener).get(1..).unwrap_or_default()
-    }
-
-    /// The attributes of this listener and of its server.
-    pub(crate) fn of_listener(&self, listener: usize) -> &[(Key, Value)] {
-        self.0.get(listener).map_or(&[], |place| &place.attributes)
-    }
-
-    /// False if an earlier listener has the same server.
-    pub(crate) fn is_first(&self, listener: usize) -> bool {
-        self.0.get(listener).is_none_or(|place| place.is_first)
-    }
 }

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwap, ArcSwapOption};
 
 use crate::export::Settings;
-use crate::export::labels::Value;
 use crate::export::labels::names::{Names, OTHER, millis};
 use crate::export::series::handles::Handles;
 use crate::export::series::live::{Gaps, Gathering, LiveCounts};
-use crate::export::table::Key;
 use tokometer_decode::Route;
+use tokometer_metrics::Value;
+use tokometer_metrics::table::Key;
 use tokometer_observe::measure::{Candidates, Inbox, Labels};
 
 /// Maximum number of streams whose new labels wait to be resolved to label sets. Further streams are counted by

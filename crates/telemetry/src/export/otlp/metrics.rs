@@ -23,8 +23,8 @@ use tokio::time::MissedTickBehavior;
 use crate::export::collect::telemetry::Telemetry;
 use crate::export::otlp::delivery::Delivery;
 use crate::export::otlp::{Closing, Command, bounded, delivery};
-use crate::export::table::TABLE;
 use crate::export::{Endpoint, Error, Settings, Temporality};
+use tokometer_metrics::table::TABLE;
 
 /// A reader shared between the provider and this module.
 #[derive(Clone, Debug)]

@@ -13,9 +13,9 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::export::labels::Attributes;
 use crate::export::series::distribution::State;
-use crate::export::table::{Kind, Metric};
+use tokometer_metrics::Attributes;
+use tokometer_metrics::table::{Kind, Metric};
 
 use accept::Form;
 

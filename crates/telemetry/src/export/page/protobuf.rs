@@ -12,7 +12,7 @@ use prost::{Enumeration, Message};
 use crate::export::page::{Content, Point, Value};
 use crate::export::series::distribution;
 use crate::export::series::distribution::{Native, State};
-use crate::export::table::Kind;
+use tokometer_metrics::table::Kind;
 
 #[derive(Clone, PartialEq, Message)]
 pub struct LabelPair {
@@ -149,7 +149,7 @@ pub(super) fn write(content: &Content) -> Vec<u8> {
     families.chain([target]).flat_map(|family| family.encode_length_delimited_to_vec()).collect()
 }
 
-fn metric(of: &crate::export::table::Metric, point: &Point) -> Metric {
+fn metric(of: &tokometer_metrics::table::Metric, point: &Point) -> Metric {
     let mut metric = Metric {
         label: point.attributes.labels(of).map(|(name, value)| label(name, value)).collect(),
         ..Metric::default()

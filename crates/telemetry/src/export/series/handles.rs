@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use crate::export::labels::classes::Admitted;
 use crate::export::labels::names::{Label, millis};
-use crate::export::labels::{Attributes, Extra, NONE, Value};
+use crate::export::labels::{Extra, NONE};
 use crate::export::series::distribution::Exemplar;
 use crate::export::series::live::{Gaps, LiveCounts, LiveSeries};
 use crate::export::series::{Families, Series};
-use crate::export::table::{Id, Key, TABLE};
+use tokometer_metrics::table::{Id, Key, TABLE};
+use tokometer_metrics::{Attributes, Value};
 use tokometer_observe::measure::Usage;
 
 /// The cached series of one label set, and its live counts.

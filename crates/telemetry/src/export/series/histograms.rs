@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::export::labels::{Attributes, Value};
 use crate::export::series::{Families, Series};
-use crate::export::table::{Id, Key};
+use tokometer_metrics::table::{Id, Key};
+use tokometer_metrics::{Attributes, Value};
 
 /// Creates series of the catalogue's histograms. Never used by the data path.
 #[derive(Clone, Debug)]

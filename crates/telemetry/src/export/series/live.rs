@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::export::series::Series;
 use crate::export::series::distribution::{Exemplar, State};
-use crate::export::table::{Id, metric};
+use tokometer_metrics::table::{Id, metric};
 use tokometer_observe::measure::{Gap, Live};
 
 /// Number of attempts to lock one of the two halves before the thread yields its core.
@@ -246,8 +246,8 @@ impl LiveSeries {
 mod tests {
     use super::*;
     use crate::export::Settings;
-    use crate::export::labels::Attributes;
     use crate::export::series::Families;
+    use tokometer_metrics::Attributes;
 
     fn series() -> LiveSeries {
         let families = Families::new(&Settings::default(), None);

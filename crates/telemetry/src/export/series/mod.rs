@@ -11,12 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram, Meter};
 
-use crate::export::collect::Values;
-use crate::export::labels::Attributes;
+use crate::export::labels::otel_attributes;
 use crate::export::profile::Kept;
 use crate::export::series::distribution::{Exemplar, State};
-use crate::export::table::{Id, Kind, Metric, TABLE};
 use crate::export::{Settings, page};
+use tokometer_metrics::Attributes;
+use tokometer_metrics::Values;
+use tokometer_metrics::table::{Id, Kind, Metric, TABLE};
 
 /// One series: its own state for the Prometheus page, and the OpenTelemetry instrument if metrics are exported over
 /// OTLP. Counter methods have no effect on histograms, and vice versa.
@@ -154,7 +155,7 @@ impl Families {
     /// Creates the metrics of the configured semantic conventions, with OpenTelemetry instruments if there is a meter.
     pub(crate) fn new(settings: &Settings, meter: Option<&Meter>) -> Families {
         let family = |metric: &'static Metric| {
-            metric.generation.is_in(settings.semconv).then(|| Family {
+            settings.semconv.has(metric.generation).then(|| Family {
                 metric,
                 instrument: Instrument::new(
                     metric,
@@ -184,7 +185,7 @@ impl Families {
     fn make(&self, family: &Family, attributes: &Attributes) -> Series {
         match &family.instrument {
             Instrument::Counter(otel) => {
-                let otel = otel.as_ref().map(|otel| otel.bind(&attributes.to_otel()));
+                let otel = otel.as_ref().map(|otel| otel.bind(&otel_attributes(&attributes)));
                 // Exports the new series with the value zero over OTLP too, as on the Prometheus page.
                 if let Some(otel) = &otel {
                     otel.add(0);
@@ -194,7 +195,7 @@ impl Families {
             Instrument::Histogram(otel) => {
                 let exemplars = self.exemplars && family.metric.exemplar;
                 let own = State::new(family.metric.buckets, self.native_histograms, exemplars, false);
-                Series::Histogram(Mutex::new(own), otel.as_ref().map(|otel| otel.bind(&attributes.to_otel())))
+                Series::Histogram(Mutex::new(own), otel.as_ref().map(|otel| otel.bind(&otel_attributes(&attributes))))
             }
         }
     }

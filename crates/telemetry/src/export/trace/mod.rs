@@ -9,11 +9,11 @@ use std::time::{Duration, Instant, SystemTime};
 use opentelemetry::KeyValue;
 
 use crate::export::collect::telemetry::{Keep, Telemetry};
-use crate::export::labels::Servers;
 use crate::export::otlp::{Layout, SpanQueue};
 use crate::export::series::distribution::Exemplar;
 use crate::export::{Semconv, Settings};
 use tokometer_engine::scrape::State;
+use tokometer_metrics::Servers;
 use tokometer_observe::measure::Record;
 
 use decision::Decision;

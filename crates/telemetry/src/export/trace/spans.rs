@@ -11,11 +11,11 @@ use opentelemetry::trace::{Link, SpanContext, SpanId, SpanKind, Status, TraceFla
 use opentelemetry::{Array, InstrumentationScope, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
-use crate::export::labels::failure;
+use crate::export::Semconv;
 use crate::export::labels::names::clean;
-use crate::export::table::Key;
+use crate::export::labels::{failure, otel_value};
 use crate::export::trace::{Anchor, Ids};
-use crate::export::{Semconv, labels};
+use tokometer_metrics::table::Key;
 use tokometer_observe::measure::{Count, PhaseKind, Phases, Record};
 
 /// Value that the semantic conventions define for a missing finish reason.
@@ -38,7 +38,7 @@ pub(crate) fn spans(
     record: &Record,
     ids: Ids,
     anchor: Anchor,
-    server: &[(Key, labels::Value)],
+    server: &[(Key, tokometer_metrics::Value)],
     semconv: Semconv,
 ) -> Vec<SpanData> {
     let span = |span_id, parent: Option<u64>, kind, name, from: Duration, to: Duration| SpanData {
@@ -139,7 +139,7 @@ fn of_phase(kind: PhaseKind, record: &Record) -> Vec<KeyValue> {
     details.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?))).collect()
 }
 
-fn attributes(record: &Record, server: &[(Key, labels::Value)], semconv: Semconv) -> Vec<KeyValue> {
+fn attributes(record: &Record, server: &[(Key, tokometer_metrics::Value)], semconv: Semconv) -> Vec<KeyValue> {
     let mut all = Vec::with_capacity(50);
     let mut put = |key: &'static str, value: Option<Value>| {
         if let Some(value) = value {
@@ -180,7 +180,7 @@ fn attributes(record: &Record, server: &[(Key, labels::Value)], semconv: Semconv
     put("gen_ai.usage.audio.input_tokens", whole(record.input_audio_tokens));
     put("gen_ai.usage.image.input_tokens", whole(record.input_image_tokens));
     put("gen_ai.usage.audio.output_tokens", whole(record.output_audio_tokens));
-    server.iter().for_each(|(key, value)| put(key.as_str(), Some(value.to_otel())));
+    server.iter().for_each(|(key, value)| put(key.as_str(), Some(otel_value(value))));
     put("http.response.status_code", record.status.map(|status| Value::from(i64::from(status))));
     put("error.type", word(failure::error_type(record)));
 

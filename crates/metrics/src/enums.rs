@@ -4,7 +4,7 @@
 /// value's doc comment, for generated documents).
 ///
 /// ```
-/// tokometer_decode::closed_enum! {
+/// tokometer_metrics::closed_enum! {
 ///     /// A direction.
 ///     pub enum Direction {
 ///         /// From the client

@@ -1,9 +1,9 @@
 //! The catalog: every metric, in the order of the documentation.
 //!
 //! To add a metric, add one entry here and one line where its value is known: in the recorder, or in its owner's
-//! [`Collect`](crate::export::Collect).
+//! [`Collect`](crate::Collect).
 
-use crate::export::table::{Generation, Key, Kind, Metric, Scope};
+use crate::table::{Generation, Key, Kind, Metric, Scope};
 
 /// Declares each metric once: the doc comment of its identifier is its help text.
 macro_rules! catalogue {

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-tokometer_observe::closed_enum! {
+crate::closed_enum! {
     /// An attribute of a series: a label in Prometheus, an attribute in OTLP. `as_str` is the OpenTelemetry name,
     /// `meaning` the description in the documentation.
     pub enum Key {
@@ -117,7 +117,7 @@ impl Key {
     }
 
     /// Maximum number of different values of this attribute for one set of request attributes.
-    pub(crate) fn values(self) -> usize {
+    pub fn values(self) -> usize {
         match self {
             Key::Outcome => 16,
             Key::ErrorType => 32,

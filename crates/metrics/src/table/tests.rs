@@ -77,14 +77,3 @@ fn labels_are_attribute_names_with_underscores() {
         assert_eq!(key.label(), key.as_str().replace('.', "_"));
     }
 }
-
-#[test]
-fn semconv_setting_selects_the_client_metrics() {
-    let names =
-        |semconv| TABLE.iter().filter(move |m| m.generation.is_in(semconv)).map(|m| m.name).collect::<HashSet<_>>();
-    let (old, new, both) = (names(Semconv::V1_41), names(Semconv::Latest), names(Semconv::Both));
-    assert!(old.contains("gen_ai.client.token.usage") && !new.contains("gen_ai.client.token.usage"));
-    assert!(!old.contains("gen_ai.client.inference.usage.input_tokens"));
-    assert!(new.contains("gen_ai.client.inference.usage.input_tokens"));
-    assert_eq!(both.len(), TABLE.len());
-}

@@ -6,9 +6,7 @@ mod key;
 pub use entries::{Id, TABLE};
 pub use key::Key;
 
-use crate::export::Semconv;
-
-tokometer_observe::closed_enum! {
+crate::closed_enum! {
     /// Type of a metric, named as in the documentation.
     pub enum Kind {
         /// Only increases, until the process restarts.
@@ -73,17 +71,6 @@ pub enum Generation {
     Latest,
 }
 
-impl Generation {
-    /// True if a metric of this generation is emitted with this setting.
-    pub fn is_in(self, semconv: Semconv) -> bool {
-        match self {
-            Generation::Every => true,
-            Generation::V1_41 => semconv != Semconv::Latest,
-            Generation::Latest => semconv != Semconv::V1_41,
-        }
-    }
-}
-
 /// One metric.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
@@ -129,7 +116,7 @@ impl Metric {
 
     /// True if values are recorded for each request; false if the value is observed when a page or an export batch is
     /// built.
-    pub(crate) fn is_recorded(&self) -> bool {
+    pub fn is_recorded(&self) -> bool {
         matches!(self.scope, Scope::GenAi | Scope::Request | Scope::Tenant)
     }
 
@@ -144,7 +131,7 @@ impl Metric {
     }
 
     /// Maximum number of series per label set.
-    pub(crate) fn spread(&self) -> usize {
+    pub fn spread(&self) -> usize {
         self.extra.iter().map(|key| key.values()).product()
     }
 }
