@@ -59,10 +59,11 @@ fn server(respond: impl Fn(&str) -> String + Send + 'static) -> (u16, Receiver<S
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let request = request(&mut stream);
-            // The probe may close the connection before it has read a long body.
-            stream.write_all(respond(&request).as_bytes()).ok();
-            // The test may have ended.
+            let response = respond(&request);
+            // Before the response, after which the probe may end. The test may have ended already.
             sender.send(request).ok();
+            // The probe may close the connection before it has read a long body.
+            stream.write_all(response.as_bytes()).ok();
         }
     });
     (port, requests)
