@@ -9,6 +9,7 @@ mod instrument;
 mod monitors;
 mod pages;
 mod probe_file;
+mod recording;
 mod replay;
 mod run;
 mod tee;

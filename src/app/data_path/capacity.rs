@@ -46,7 +46,7 @@ pub(in crate::app) fn raise_limit() {
 pub(in crate::app) fn connections(settings: &Settings, observers: usize) -> (usize, Full) {
     let files = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     let open = open_descriptors().and_then(|open| usize::try_from(open).ok()).unwrap_or(0);
-    let receiver = settings.queue.as_ref().map_or(0, |queue| queue.max_connections);
+    let receiver = settings.engine_spans.as_ref().map_or(0, |spans| spans.max_connections);
     let by_files = fit(files, open, settings.admin.max_connections + receiver + RESERVED);
     // The copy of the program is in a volume in memory, which counts towards the limit of the container.
     let copy = settings.probe_file.as_ref().and_then(|path| usize::try_from(path.metadata().ok()?.len()).ok());

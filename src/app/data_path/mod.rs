@@ -4,13 +4,14 @@ pub(super) mod capacity;
 pub(super) mod capturing;
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, available_parallelism};
 use std::{fmt, io, thread};
 
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
 use crate::app::data_path::capturing::{Captured, Capturing};
+use crate::config::Settings;
 use tokometer_observe::measure::Sink;
 use tokometer_observe::observer;
 use tokometer_observe::observer::Observers;
@@ -54,7 +55,7 @@ pub struct DataPath {
 
 /// When the listeners open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opening {
+enum Opening {
     /// Immediately.
     AtOnce,
     /// When the caller opens the listeners' gates. An address that is in use is an error unless it is `awaited`.
@@ -74,6 +75,19 @@ pub struct Handles {
 }
 
 impl DataPath {
+    /// Starts the capture or the listeners of these settings. The listeners open when their servers accept connections.
+    pub(super) fn of(settings: &Settings, sink: Arc<dyn Sink>) -> Result<DataPath, Error> {
+        let (relay, observe) = (settings.relay.clone(), settings.observe.clone());
+        if let Some(tap) = &settings.tap {
+            return DataPath::capture(&settings.listeners, relay, observe, sink, tap);
+        }
+        let threads = settings.threads.or_else(|| available_parallelism().ok().map(usize::from)).unwrap_or(1);
+        // In a pod, an address in use is held by another container of the pod. tokometer then waits: exiting would keep
+        // the pod from becoming ready.
+        let opening = Opening::Later { awaited: settings.in_pod };
+        DataPath::open(&settings.listeners, relay, observe, sink, threads, opening)
+    }
+
     /// Opens every listener, then serves on `threads` threads.
     ///
     /// # Errors
@@ -88,7 +102,7 @@ impl DataPath {
         DataPath::open(listeners, relay, observe, sink, threads, Opening::AtOnce)
     }
 
-    pub(super) fn open(
+    fn open(
         listeners: &[Listener],
         relay: relay::Settings,
         observe: observer::Settings,
@@ -124,7 +138,7 @@ impl DataPath {
     }
 
     /// Captures packets instead of opening the listeners. The relay has no connections; its drain ends the capture.
-    pub(super) fn capture(
+    fn capture(
         listeners: &[Listener],
         relay: relay::Settings,
         observe: observer::Settings,

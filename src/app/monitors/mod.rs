@@ -2,6 +2,7 @@
 
 mod reach;
 mod thread;
+mod watching;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +21,7 @@ use tokometer_telemetry::slo::{Evaluator, Window};
 
 pub(super) use reach::ListenerStates;
 pub(super) use thread::Monitor;
+pub(super) use watching::Watching;
 
 /// Why scraping cannot start.
 #[derive(Debug, thiserror::Error)]

@@ -53,7 +53,7 @@ pub struct Settings {
     /// Both exporters.
     pub export: export::Settings,
     /// The receiver of the engine's spans; `None` when it is off.
-    pub queue: Option<engine_spans::Settings>,
+    pub engine_spans: Option<engine_spans::Settings>,
     /// The admin server.
     pub admin: admin::Settings,
     /// Logs of tokometer itself.
@@ -116,7 +116,7 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
     let scrape = listeners::scrape(raw, &listeners, observe.engine, problems);
     let live = live(raw, &listeners, problems);
     let export = export(raw, &listeners, environment, problems);
-    let queue = listeners::engine_spans(raw, &listeners, admin_address, &export.traces, problems);
+    let engine_spans = listeners::engine_spans(raw, &listeners, admin_address, &export.traces, problems);
     let levels = problems.take("log.level", level.parse::<logging::Levels>());
     problems.not_empty("access_log.path", access_log_path.as_deref(), "write a path, or null for stdout");
     problems.not_empty("process.probe_file", probe_file.as_deref(), "write a path, or null for no copy");
@@ -130,7 +130,7 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
         scrape,
         live,
         export,
-        queue,
+        engine_spans,
         admin: admin::Settings {
             listen: admin_address?,
             allowed_hosts: allowed_hosts.clone(),

@@ -26,7 +26,7 @@ block! {
         max_models: u64 = export::Settings::default().max_models as u64,
         /// Maximum number of label sets (combinations of operation, engine, models, server and streaming); further sets
         /// are counted in the label set `other`. At the maximum, a new label set replaces another set in the same way
-        /// as a model name. If OTLP metrics are exported, memory for the maximum number of sets is reserved.
+        /// as a model name.
         #[schemars(range(min = 1, max = 20000))]
         max_label_sets: u64 = export::Settings::default().max_label_sets as u64,
         /// Prompt classes as attributes of the time-to-first-token metrics, to distinguish a change in the prompt mix

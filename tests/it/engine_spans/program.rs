@@ -82,7 +82,8 @@ async fn scene_of(otlp: Protocol, engine: server::Settings, rewrite: Option<rewr
     let listener = Listener { rewrite: rewrite.map(Arc::new), ..listener_to(simulator.local_address()) };
     let mut settings = Settings::with_listener(listener);
     settings.admin.listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    settings.queue = Some(engine_spans::Settings { listen: vec![receiver], ..engine_spans::Settings::default() });
+    settings.engine_spans =
+        Some(engine_spans::Settings { listen: vec![receiver], ..engine_spans::Settings::default() });
     settings.export.traces.endpoint = Some(Endpoint {
         url: match otlp {
             Protocol::Grpc => format!("http://127.0.0.1:{}", collector.port),

@@ -115,19 +115,4 @@ impl Key {
             LazyLock::new(|| Key::ALL.iter().map(|key| key.as_str().replace('.', "_")).collect());
         LABELS.get(self as usize).map_or("", String::as_str)
     }
-
-    /// Maximum number of different values of this attribute for one set of request attributes.
-    pub fn values(self) -> usize {
-        match self {
-            Key::Outcome => 16,
-            Key::ErrorType => 32,
-            Key::FinishReason => 12,
-            Key::Reason | Key::Phase | Key::Result => 10,
-            Key::Source => 7,
-            Key::StatusClass => 6,
-            Key::OutcomeClass | Key::TokenModality | Key::Kind | Key::Rewrite => 4,
-            Key::TokenType | Key::Direction | Key::Signal => 2,
-            _ => 1,
-        }
-    }
 }

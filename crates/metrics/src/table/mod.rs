@@ -129,11 +129,6 @@ impl Metric {
     pub fn prometheus(&self) -> PrometheusName {
         prometheus_name(self.name, self.unit, self.kind)
     }
-
-    /// Maximum number of series per label set.
-    pub fn spread(&self) -> usize {
-        self.extra.iter().map(|key| key.values()).product()
-    }
 }
 
 /// The table entry of a metric.

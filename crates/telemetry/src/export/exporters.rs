@@ -5,18 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::export::advice::Inexact;
+use crate::export::collect::Owners;
 use crate::export::collect::telemetry::{Listeners, Telemetry};
-use crate::export::collect::{Carried, Owners};
-use crate::export::otlp::{Otlp, Pipeline, Setup};
+use crate::export::otlp::{Otlp, Setup};
 use crate::export::page::Content;
 use crate::export::recorder::Recorder;
 use crate::export::series::Families;
 use crate::export::series::histograms::Histograms;
 use crate::export::trace::Tracer;
-use crate::export::{Page, Settings, Temporality, collect};
+use crate::export::{Page, Settings};
 use tokometer_engine::scrape;
-use tokometer_metrics::Collect;
-use tokometer_metrics::Servers;
+use tokometer_metrics::{Collect, Servers, Values};
 use tokometer_observe::measure::{Detach, Labels, Live, Message, Outcome, Phase, Record, Sink, Unread};
 
 /// Reasons why the exporters cannot start.
@@ -67,14 +66,9 @@ impl Exporters {
     pub fn start(settings: &Settings) -> Result<Arc<Exporters>, Error> {
         let telemetry = Arc::new(Telemetry::default());
         let setup = Setup::new(settings, &telemetry)?;
-        let meter = setup.metrics.as_ref().map(Pipeline::meter);
         let servers = Servers::new(&settings.listeners);
         let tracer = Tracer::new(settings, servers.clone(), setup.spans.clone(), Arc::clone(&telemetry));
-        let latest = collect::Latest::default();
-        if let Some(meter) = &meter {
-            collect::instruments(meter, &latest);
-        }
-        let families = Arc::new(Families::new(settings, meter.as_ref()));
+        let families = Arc::new(Families::new(settings));
         let owners = Arc::new(Owners::new(servers.clone()));
         let listeners = Arc::new(Listeners::new(settings.listeners.len()));
         owners.add(Arc::clone(&telemetry) as Arc<dyn Collect>);
@@ -82,16 +76,9 @@ impl Exporters {
         let recorder = Arc::new(Recorder::new(Arc::clone(&families), telemetry, servers, settings));
         let otlp = setup.run({
             let (owners, recorder, families) = (Arc::clone(&owners), Arc::clone(&recorder), Arc::clone(&families));
-            let delta = settings.metrics.temporality == Temporality::Delta;
-            let mut carried = delta.then(Carried::default);
             Box::new(move || {
-                let mut values = owners.collect();
-                families.observe(&mut values);
-                if let Some(carried) = &mut carried {
-                    carried.replace(&mut values);
-                }
-                latest.store(Arc::new(values));
-                recorder.settle();
+                let observed = observe(&owners, &families, &recorder);
+                families.all(observed)
             })
         })?;
         let resource = info_labels(&settings.resource);
@@ -143,13 +130,18 @@ impl Exporters {
 
     /// The page for a scraper that sent this `Accept` header. Called from the admin threads.
     pub fn scrape(&self, accept: Option<&str>) -> Page {
-        // Must be the first step, because it records all ended requests.
-        let mut values = self.owners.collect();
-        self.families.observe(&mut values);
-        self.recorder.settle();
-        let families = self.families.snapshot(values);
+        let families = self.families.page(observe(&self.owners, &self.families, &self.recorder));
         Content { families, resource: self.resource.clone() }.write(accept)
     }
+}
+
+/// Brings the series up to date; returns the values that have no series.
+fn observe(owners: &Owners, families: &Families, recorder: &Recorder) -> Values {
+    // Must be the first step, because it records all ended requests.
+    let mut observed = owners.collect();
+    families.observe(&mut observed);
+    recorder.settle();
+    observed
 }
 
 /// Resource attributes as labels of `target_info`. If several names map to one label, their values are joined with `;`,

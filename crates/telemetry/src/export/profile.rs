@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::export::page::{Point, Value};
+use crate::export::series::snapshot::{Point, Value};
 use tokometer_metrics::Attributes;
 use tokometer_metrics::table::{Key, Kind, Metric, Scope};
 

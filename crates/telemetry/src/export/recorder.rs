@@ -147,7 +147,7 @@ impl Recorder {
         counts: Option<&Arc<LiveCounts>>,
     ) -> Arc<Handles> {
         let handles = table.by_known.entry(known).or_insert_with_key(|known| {
-            let counts = counts.cloned().unwrap_or_else(|| Arc::new(LiveCounts::new(self.sets.how)));
+            let counts = counts.cloned().unwrap_or_else(|| Arc::new(LiveCounts::new(self.sets.native)));
             let handles = Handles::new(Arc::clone(&self.families), known.clone(), counts, names);
             if is_read {
                 let mut found = handles.found();

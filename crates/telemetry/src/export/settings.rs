@@ -235,6 +235,13 @@ pub struct Settings {
     pub traces: Traces,
 }
 
+impl Settings {
+    /// True if histograms have exponential buckets: for the Prometheus page, or for OTLP.
+    pub(crate) fn gathers_native(&self) -> bool {
+        self.native_histograms || self.metrics.endpoint.is_some() && self.metrics.exponential
+    }
+}
+
 impl Default for Settings {
     fn default() -> Settings {
         Settings {

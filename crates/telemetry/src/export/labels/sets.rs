@@ -11,7 +11,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use crate::export::Settings;
 use crate::export::labels::names::{Names, OTHER, millis};
 use crate::export::series::handles::Handles;
-use crate::export::series::live::{Gaps, Gathering, LiveCounts};
+use crate::export::series::live::{Gaps, LiveCounts};
 use tokometer_decode::Route;
 use tokometer_metrics::Value;
 use tokometer_metrics::table::Key;
@@ -40,7 +40,7 @@ pub(crate) struct Resolved {
 pub(crate) struct LabelSets {
     began: Instant,
     pub(crate) most: usize,
-    pub(crate) how: Gathering,
+    pub(crate) native: bool,
     /// Label sets by the labels as received, without folded ones. The size is bounded, because clients choose the
     /// labels.
     pub(crate) by_labels: ArcSwap<HashMap<Arc<Labels>, Arc<Handles>>>,
@@ -70,13 +70,11 @@ pub(crate) struct Table {
 
 impl LabelSets {
     pub(crate) fn new(settings: &Settings) -> LabelSets {
-        let pushed = settings.metrics.endpoint.is_some();
-        let fine = pushed && settings.metrics.exponential;
-        let how = Gathering { native: settings.native_histograms, sums: pushed, fine };
+        let native = settings.gathers_native();
         LabelSets {
             began: Instant::now(),
             most: settings.max_label_sets,
-            how,
+            native,
             by_labels: ArcSwap::default(),
             fresh: Inbox::new(FRESH),
             recent: Default::default(),
@@ -87,7 +85,7 @@ impl LabelSets {
                 by_known: HashMap::new(),
                 candidates: Candidates::new(settings.max_label_sets, settings.label_idle),
                 apart: Vec::new(),
-                spare: Gaps::new(how),
+                spare: Gaps::new(native),
             }),
         }
     }
@@ -107,7 +105,7 @@ impl LabelSets {
         if let Some(known) = self.by_labels.load().get(labels) {
             return known.counts.for_stream();
         }
-        let make = || Arc::new(LiveCounts::new(self.how)).for_stream();
+        let make = || Arc::new(LiveCounts::new(self.native)).for_stream();
         if !self.folding.load(Ordering::Relaxed) {
             let recent = self.recent(labels);
             if let Some(known) = recent.load().as_ref().filter(|known| known.0 == *labels) {

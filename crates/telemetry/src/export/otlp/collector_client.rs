@@ -1,5 +1,5 @@
-//! Forwards trace data received from engines. Each encoded export request is sent once and unmodified; the caller
-//! retries.
+//! Sends encoded export requests to a collector: tokometer's metrics, and trace data received from engines. A request is
+//! sent once; the caller retries.
 
 use std::io::Write;
 use std::time::{Duration, SystemTime};
@@ -18,13 +18,16 @@ use opentelemetry_http::HttpError;
 use prost::Message;
 use tokometer_engine::engine_spans::{Collector, Reply, RpcStatus};
 
-use crate::export::otlp::delivery::{causes, rejected};
+use crate::export::otlp::delivery::{causes, rejected, rejected_items};
 use crate::export::otlp::endpoint;
 use crate::export::otlp::endpoint::Connector;
 use crate::export::{Endpoint, Error, Protocol};
 
-/// The only gRPC method called.
-const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+/// The gRPC method for metrics.
+pub(super) const METRICS: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
+
+/// The gRPC method for traces.
+const TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 /// Maximum size of a response in bytes, from the OTLP specification.
 const RESPONSE_BYTES: usize = 4 * 1024 * 1024;
@@ -38,6 +41,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// Client for one collector, over HTTP or gRPC as configured for the endpoint.
 #[derive(Debug)]
 pub struct CollectorClient {
+    address: String,
     url: Uri,
     headers: HeaderMap,
     protocol: Protocol,
@@ -53,12 +57,18 @@ impl CollectorClient {
     ///
     /// When the endpoint's URL, headers or certificates are invalid.
     pub fn new(endpoint: &Endpoint) -> Result<CollectorClient, Error> {
+        CollectorClient::of(endpoint, TRACES)
+    }
+
+    /// Creates the client of this gRPC method. Over HTTP, the endpoint's URL contains the path.
+    pub(super) fn of(endpoint: &Endpoint, method: &'static str) -> Result<CollectorClient, Error> {
         let grpc = endpoint.protocol == Protocol::Grpc;
         let connector = Connector::new(endpoint, if grpc { &[b"h2"] } else { &[] })?;
         let invalid = |error: http::Error| endpoint::wrong(endpoint, error.to_string());
         let url = http::uri::Builder::from(endpoint.url.parse::<Uri>().map_err(|error| invalid(error.into()))?);
-        let url = if grpc { url.path_and_query(METHOD) } else { url };
+        let url = if grpc { url.path_and_query(method) } else { url };
         Ok(CollectorClient {
+            address: endpoint::address(endpoint),
             url: url.build().map_err(invalid)?,
             headers: endpoint::headers(endpoint)?,
             protocol: endpoint.protocol,
@@ -66,6 +76,20 @@ impl CollectorClient {
             timeout: endpoint.timeout,
             client: Client::builder(TokioExecutor::new()).http2_only(grpc).build(connector),
         })
+    }
+
+    /// Sends a message of tokometer's own; an error unless the collector accepted everything.
+    pub(super) async fn deliver(&self, message: Bytes) -> Result<(), String> {
+        match self.export(message, HeaderMap::new()).await {
+            Reply::Taken { rejected: 0 } => Ok(()),
+            Reply::Taken { rejected } => Err(rejected_items(rejected)),
+            Reply::Refused { why } | Reply::Later { why, .. } => Err(why),
+        }
+    }
+
+    /// The text of a failed export: with the collector's address.
+    pub(super) fn failure(&self, why: &str) -> String {
+        format!("{}: {why}", self.address)
     }
 
     /// Sends the message once. `Err` means a connection error, after which the message may be sent again.

@@ -12,10 +12,9 @@ use opentelemetry_http::hyper::HyperClient;
 use opentelemetry_http::{HttpClient, HttpError};
 use opentelemetry_otlp::tonic_types::metadata::MetadataMap;
 use opentelemetry_otlp::{
-    Compression, MetricExporter, Protocol as Wire, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
+    Compression, Protocol as Wire, SpanExporter, WithExportConfig, WithHttpConfig, WithTonicConfig,
 };
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
-use opentelemetry_sdk::metrics::Temporality;
 use prost::Message;
 use tonic::{Request as Call, Status};
 
@@ -33,14 +32,6 @@ macro_rules! build {
         };
         Ok((built.map_err(|error| endpoint::wrong($endpoint, error))?, delivery))
     }};
-}
-
-/// The metrics exporter, with its [`Delivery`].
-pub(super) fn metric_exporter(
-    endpoint: &Endpoint,
-    temporality: Temporality,
-) -> Result<(MetricExporter, Delivery), Error> {
-    build!(MetricExporter::builder().with_temporality(temporality), endpoint)
 }
 
 /// The span exporter, with its [`Delivery`].
@@ -91,6 +82,11 @@ pub(super) fn rejected(response: &[u8]) -> u64 {
     partial.map_or(0, |partial| u64::try_from(partial.rejected_spans).unwrap_or(0))
 }
 
+/// The error for a partly rejected export.
+pub(super) fn rejected_items(count: u64) -> String {
+    format!("{count} items of the export were rejected; the log of the collector may give the reason")
+}
+
 /// An error with its chain of causes.
 pub(super) fn causes(error: &(dyn Cause + 'static)) -> String {
     let mut text = error.to_string();
@@ -136,10 +132,7 @@ impl Delivery {
         let address = &self.address;
         match (exported, std::mem::take(&mut *self.last())) {
             (Ok(()), Last { rejected: 0, .. }) => (Ok(()), 0),
-            (Ok(()), Last { rejected, .. }) => (
-                Err(format!("{address} rejected {rejected} items of the export; its log may give the reason")),
-                rejected,
-            ),
+            (Ok(()), Last { rejected, .. }) => (Err(format!("{address}: {}", rejected_items(rejected))), rejected),
             (Err(error), Last { failure, .. }) => {
                 // For an HTTP failure, the error of the HTTP client is more specific than that of the exporter.
                 let why = match failure {
@@ -211,7 +204,7 @@ mod tests {
         delivery.last().rejected = 3;
         let (result, items) = delivery.outcome(Ok(()));
         assert_eq!(items, 3);
-        assert!(result.unwrap_err().starts_with("http://c:4318 rejected 3 items of the export"));
+        assert!(result.unwrap_err().starts_with("http://c:4318: 3 items of the export were rejected"));
         // partial_success { rejected_spans: 5, error_message: "x" }, and one with a negative number.
         assert_eq!((rejected(b"\n\x05\x08\x05\x12\x01x"), rejected(b"")), (5, 0));
         assert_eq!(rejected(b"\n\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), 0);

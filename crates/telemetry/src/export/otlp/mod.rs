@@ -1,4 +1,4 @@
-//! OTLP: exports the data gathered by the OpenTelemetry SDK, on a separate thread and runtime.
+//! OTLP: exports metrics and traces, on a separate thread and runtime.
 //!
 //! The data path never waits for this module. An unresponsive collector costs at most the memory of the span queue.
 
@@ -21,13 +21,14 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::export::collect::telemetry::Telemetry;
+use crate::export::series::snapshot::Family;
 use crate::export::{Error, Settings};
 
 pub use collector_client::CollectorClient;
 pub use endpoint::usable_endpoint;
-pub(crate) use metrics::Pipeline;
 pub(crate) use traces::{Layout, SpanQueue};
 
+use metrics::Pipeline;
 use traces::Batcher;
 
 /// Maximum duration of a shutdown, regardless of the requested time.
@@ -85,7 +86,7 @@ async fn bounded<E: std::fmt::Display>(
 #[derive(Default)]
 pub(crate) struct Setup {
     runtime: Option<Runtime>,
-    pub(crate) metrics: Option<Pipeline>,
+    metrics: Option<Pipeline>,
     traces: Option<Batcher>,
     pub(crate) spans: Option<SpanQueue>,
 }
@@ -103,7 +104,7 @@ impl Setup {
         let attributes = settings.resource.iter().map(|(name, value)| KeyValue::new(name.clone(), value.clone()));
         let resource = Resource::builder_empty().with_attributes(attributes).build();
         let build = || -> Result<_, Error> {
-            let pipeline = |endpoint| Pipeline::new(settings, endpoint, resource.clone(), Arc::clone(telemetry));
+            let pipeline = |endpoint| Pipeline::new(settings, endpoint, Arc::clone(telemetry));
             let batcher = |endpoint| Batcher::new(&settings.traces, endpoint, &resource, Arc::clone(telemetry));
             Ok((metrics.as_ref().map(pipeline).transpose()?, traces.as_ref().map(batcher).transpose()?))
         };
@@ -122,8 +123,8 @@ impl Setup {
         }
     }
 
-    /// Starts the thread. `refresh` is called before each collection.
-    pub(crate) fn run(self, refresh: Box<dyn FnMut() + Send>) -> Result<Otlp, Error> {
+    /// Starts the thread. `families` returns all series.
+    pub(crate) fn run(self, families: Box<dyn Fn() -> Vec<Family> + Send>) -> Result<Otlp, Error> {
         let (closing, deadline) = watch::channel(None);
         let mut commands = Vec::new();
         let mut inbox = || -> UnboundedReceiver<Command> {
@@ -134,7 +135,7 @@ impl Setup {
         if let Some(runtime) = self.runtime {
             let mut tasks = JoinSet::new();
             if let Some(pipeline) = self.metrics {
-                tasks.spawn_on(pipeline.run(refresh, inbox(), deadline.clone()), runtime.handle());
+                tasks.spawn_on(pipeline.run(families, inbox(), deadline.clone()), runtime.handle());
             }
             if let Some(batcher) = self.traces {
                 tasks.spawn_on(batcher.run(inbox(), deadline), runtime.handle());

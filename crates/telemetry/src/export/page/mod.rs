@@ -13,8 +13,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::export::series::distribution::State;
-use tokometer_metrics::Attributes;
+use crate::export::series::snapshot::{Family, Value};
 use tokometer_metrics::table::{Kind, Metric};
 
 use accept::Form;
@@ -26,56 +25,6 @@ pub struct Page {
     pub content_type: &'static str,
     /// The body.
     pub body: Vec<u8>,
-}
-
-/// The value of one series.
-#[derive(Clone, Debug)]
-pub(crate) enum Value {
-    Whole(u64),
-    Float(f64),
-    Histogram(Box<State>),
-}
-
-impl Value {
-    /// Adds another series of the same metric.
-    pub(crate) fn add(&mut self, other: &Value) {
-        match (self, other) {
-            (Value::Whole(sum), Value::Whole(n)) => *sum += n,
-            (Value::Float(sum), Value::Float(n)) => *sum += n,
-            (Value::Histogram(sum), Value::Histogram(more)) => sum.join(more),
-            _ => {}
-        }
-    }
-
-    /// True for a counter without a count.
-    pub(crate) fn is_zero(&self) -> bool {
-        match self {
-            Value::Whole(n) => *n == 0,
-            Value::Float(n) => *n == 0.0,
-            Value::Histogram(_) => false,
-        }
-    }
-
-    /// Removes the buckets of a histogram, except `+Inf`.
-    pub(crate) fn without_buckets(&mut self) {
-        if let Value::Histogram(state) = self {
-            state.without_buckets();
-        }
-    }
-}
-
-/// One series.
-#[derive(Clone, Debug)]
-pub(crate) struct Point {
-    pub(crate) attributes: Attributes,
-    pub(crate) value: Value,
-}
-
-/// One metric with its series.
-#[derive(Clone, Debug)]
-pub(crate) struct Family {
-    pub(crate) metric: &'static Metric,
-    pub(crate) points: Vec<Point>,
 }
 
 /// The content of one page.

@@ -9,9 +9,10 @@ use std::time::UNIX_EPOCH;
 
 use prost::{Enumeration, Message};
 
-use crate::export::page::{Content, Point, Value};
+use crate::export::page::Content;
 use crate::export::series::distribution;
 use crate::export::series::distribution::{Native, State};
+use crate::export::series::snapshot::{Point, Value};
 use tokometer_metrics::table::Kind;
 
 #[derive(Clone, PartialEq, Message)]

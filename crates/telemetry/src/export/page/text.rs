@@ -6,8 +6,8 @@ use std::time::UNIX_EPOCH;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
-use crate::export::page::{Family, Point, Value};
 use crate::export::series::distribution::Exemplar;
+use crate::export::series::snapshot::{Family, Point, Value};
 
 /// OpenMetrics 1.0.0. prometheus-client writes everything except exemplars, which it accepts only from its own metric
 /// types. This function appends the exemplars to the bucket lines, which are in the order of the points.

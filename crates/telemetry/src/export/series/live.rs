@@ -1,10 +1,10 @@
 //! Live counts: values that change while a stream runs. The data path gathers them without blocking; other threads add
-//! them to the series of both exporters.
+//! them to the series.
 
 use std::hint::spin_loop;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread;
 use std::time::Duration;
 
@@ -15,33 +15,6 @@ use tokometer_observe::measure::{Gap, Live};
 
 /// Number of attempts to lock one of the two halves before the thread yields its core.
 const SPINS: u32 = 64;
-
-/// Values to gather in addition to the classic buckets.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Gathering {
-    /// Native buckets, for the Prometheus page.
-    pub(crate) native: bool,
-    /// Sums per bucket, for OTLP.
-    pub(crate) sums: bool,
-    /// Finer buckets, for exponential histograms over OTLP.
-    pub(crate) fine: bool,
-}
-
-/// The bounds of both gap histograms, plus finer bounds between them.
-static FINE_GAPS: LazyLock<Vec<f64>> = LazyLock::new(|| refined(metric(Id::InterTokenLatency).buckets));
-/// The bounds of the histogram of tokens per chunk, plus finer bounds between them.
-static FINE_TOKENS: LazyLock<Vec<f64>> = LazyLock::new(|| refined(metric(Id::ChunkTokens).buckets));
-
-/// These bounds plus eight per power of two, from below the first to above the last.
-fn refined(bounds: &[f64]) -> Vec<f64> {
-    let (first, last) = (bounds.first().copied().unwrap_or(1.0), bounds.last().copied().unwrap_or(1.0));
-    let eighths = (first.log2() * 8.0).floor() as i32 - 32..(last.log2() * 8.0).ceil() as i32 + 32;
-    let mut all: Vec<f64> =
-        eighths.map(|eighth| (f64::from(eighth) / 8.0).exp2()).chain(bounds.iter().copied()).collect();
-    all.sort_by(f64::total_cmp);
-    all.dedup();
-    all
-}
 
 /// Gaps gathered as histograms.
 #[derive(Debug)]
@@ -56,11 +29,16 @@ pub(crate) struct Gaps {
 }
 
 impl Gaps {
-    pub(crate) fn new(how: Gathering) -> Gaps {
-        let gaps = if how.fine { FINE_GAPS.as_slice() } else { metric(Id::InterTokenLatency).buckets };
-        let tokens = if how.fine { FINE_TOKENS.as_slice() } else { metric(Id::ChunkTokens).buckets };
-        let state = |bounds| State::new(bounds, how.native, false, how.sums);
-        Gaps { single: state(gaps), latency: state(gaps), chunk: state(gaps), chunk_tokens: state(tokens) }
+    /// `native`: also gather native buckets.
+    pub(crate) fn new(native: bool) -> Gaps {
+        let state = |id| State::new(metric(id).buckets, native, false);
+        let (latency, chunk) = (Id::InterTokenLatency, Id::ChunkGap);
+        Gaps {
+            single: state(latency),
+            latency: state(latency),
+            chunk: state(chunk),
+            chunk_tokens: state(Id::ChunkTokens),
+        }
     }
 
     fn take(&mut self, gaps: &[Gap]) {
@@ -95,7 +73,7 @@ impl Gaps {
 /// at a time.
 #[derive(Debug)]
 pub(crate) struct LiveCounts {
-    how: Gathering,
+    native: bool,
     tokens: AtomicU64,
     stalls: AtomicU64,
     /// True once a stream uses these counts. Their series are created only then.
@@ -106,9 +84,9 @@ pub(crate) struct LiveCounts {
 }
 
 impl LiveCounts {
-    pub(crate) fn new(how: Gathering) -> LiveCounts {
+    pub(crate) fn new(native: bool) -> LiveCounts {
         LiveCounts {
-            how,
+            native,
             tokens: AtomicU64::new(0),
             stalls: AtomicU64::new(0),
             used: AtomicBool::new(false),
@@ -181,7 +159,7 @@ impl Live for LiveCounts {
     fn progress(&self, gaps: &[Gap], tokens: u64) {
         self.tokens.fetch_add(tokens, Relaxed);
         if !gaps.is_empty() {
-            self.free_half().get_or_insert_with(|| Box::new(Gaps::new(self.how))).take(gaps);
+            self.free_half().get_or_insert_with(|| Box::new(Gaps::new(self.native))).take(gaps);
         }
     }
 
@@ -250,7 +228,7 @@ mod tests {
     use tokometer_metrics::Attributes;
 
     fn series() -> LiveSeries {
-        let families = Families::new(&Settings::default(), None);
+        let families = Families::new(&Settings::default());
         LiveSeries::new(|id| families.get(id, |_| Attributes::default()))
     }
 
@@ -260,7 +238,7 @@ mod tests {
 
     #[test]
     fn held_half_neither_blocks_nor_loses_gaps() {
-        let counts = Arc::new(LiveCounts::new(Gathering::default())).for_stream();
+        let counts = Arc::new(LiveCounts::new(false)).for_stream();
         for half in &counts.halves {
             // Simulates a draining thread that is descheduled while it holds the lock.
             let held = half.lock().unwrap();
@@ -268,7 +246,7 @@ mod tests {
             drop(held);
         }
         let series = series();
-        let mut spare = Gaps::new(counts.how);
+        let mut spare = Gaps::new(counts.native);
         assert!(counts.drain(&series, &mut spare) && !counts.drain(&series, &mut spare));
         let count = |histogram: &Option<Arc<Series>>| histogram.as_ref().unwrap().count();
         assert_eq!(
@@ -280,9 +258,9 @@ mod tests {
     #[test]
     fn gaps_added_during_a_drain_are_counted_once() {
         const EACH: u64 = 20_000;
-        let counts = Arc::new(LiveCounts::new(Gathering { native: true, ..Gathering::default() })).for_stream();
+        let counts = Arc::new(LiveCounts::new(true)).for_stream();
         let series = series();
-        let mut spare = Gaps::new(counts.how);
+        let mut spare = Gaps::new(counts.native);
         thread::scope(|scope| {
             let add = || (0..EACH).for_each(|n| counts.progress(&[gap(n % 50, 1)], 1));
             let threads = [scope.spawn(add), scope.spawn(add)];
@@ -297,18 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn finer_buckets_give_equal_classic_buckets_and_means() {
-        let bounds = metric(Id::InterTokenLatency).buckets;
-        let (mut own, mut fine) = (State::new(bounds, false, false, false), State::new(&FINE_GAPS, false, false, true));
-        let values = (1..4000).map(|n| f64::from(n) * 0.000_7).chain(bounds.iter().copied()).chain([0.0, 1e6]);
-        for value in values {
-            own.observe(value, 3);
-            fine.observe(value, 3);
-        }
-        let mut sum = State::new(bounds, false, false, false);
-        sum.add(&fine);
-        assert_eq!((sum.buckets(), sum.count), (own.buckets(), own.count));
-        let of_means: f64 = fine.means().map(|(mean, times)| mean * times as f64).sum();
-        assert!((of_means / own.sum - 1.0).abs() < 1e-12);
+    fn single_gaps_have_the_buckets_of_both_gap_histograms() {
+        assert_eq!(metric(Id::InterTokenLatency).buckets, metric(Id::ChunkGap).buckets);
     }
 }

@@ -1,85 +1,71 @@
-//! Metrics and their series. Each value added to a series is recorded for the Prometheus page and for OTLP.
+//! Metrics and their series: one store, which the Prometheus page and the OTLP exporter read.
 
 pub(crate) mod distribution;
 pub(crate) mod handles;
 pub(crate) mod histograms;
 pub(crate) mod live;
+pub(crate) mod snapshot;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use opentelemetry::metrics::{BoundCounter, BoundHistogram, Counter, Histogram, Meter};
+use tokometer_metrics::table::{Id, Kind, Metric, TABLE};
+use tokometer_metrics::{Attributes, Values};
 
-use crate::export::labels::otel_attributes;
+use crate::export::Settings;
 use crate::export::profile::Kept;
 use crate::export::series::distribution::{Exemplar, State};
-use crate::export::{Settings, page};
-use tokometer_metrics::Attributes;
-use tokometer_metrics::Values;
-use tokometer_metrics::table::{Id, Kind, Metric, TABLE};
+use crate::export::series::snapshot::{Point, Value};
 
-/// One series: its own state for the Prometheus page, and the OpenTelemetry instrument if metrics are exported over
-/// OTLP. Counter methods have no effect on histograms, and vice versa.
+/// One series. Counter methods have no effect on histograms, and vice versa.
 #[derive(Debug)]
 pub(crate) enum Series {
-    Counter(AtomicU64, Option<BoundCounter<u64>>),
-    Histogram(Mutex<State>, Option<BoundHistogram<f64>>),
+    Counter(AtomicU64),
+    Histogram(Mutex<State>),
 }
 
 impl Series {
     /// Adds `n` to a counter.
     pub(crate) fn add(&self, n: u64) {
-        let Series::Counter(own, otel) = self else { return };
-        own.fetch_add(n, Ordering::Relaxed);
-        if let Some(otel) = otel {
-            otel.add(n);
+        if let Series::Counter(count) = self {
+            count.fetch_add(n, Ordering::Relaxed);
         }
     }
 
-    /// Adds an observation to a histogram.
+    /// Adds an observation to a histogram. Values that are not finite are dropped.
     pub(crate) fn observe(&self, value: f64, exemplar: Option<Exemplar>) {
-        let Series::Histogram(own, otel) = self else { return };
-        // Non-finite values are dropped here so that both exporters count the same observations.
-        if !value.is_finite() {
-            return;
-        }
-        let mut own = lock(own);
-        own.observe(value, 1);
-        if let Some(exemplar) = exemplar {
-            own.attach_exemplar(Exemplar { value, ..exemplar });
-        }
-        drop(own);
-        if let Some(otel) = otel {
-            otel.record(value);
+        if let Series::Histogram(state) = self
+            && value.is_finite()
+        {
+            let mut state = lock(state);
+            state.observe(value, 1);
+            if let Some(exemplar) = exemplar {
+                state.attach_exemplar(Exemplar { value, ..exemplar });
+            }
         }
     }
 
     /// Attaches an exemplar to the bucket of a value that was observed earlier, before its trace was known.
     pub(crate) fn attach_exemplar(&self, value: f64, exemplar: Exemplar) {
-        let Series::Histogram(own, _) = self else { return };
-        let mut own = lock(own);
-        if own.has(value) {
-            own.attach_exemplar(Exemplar { value, ..exemplar });
+        let Series::Histogram(state) = self else { return };
+        let mut state = lock(state);
+        if state.has(value) {
+            state.attach_exemplar(Exemplar { value, ..exemplar });
         }
     }
 
-    /// Adds gathered observations to a histogram. OpenTelemetry accepts only single values, so it receives each
-    /// bucket's mean once per value in the bucket.
+    /// Adds gathered observations to a histogram.
     pub(crate) fn merge(&self, gathered: &State) {
-        let Series::Histogram(own, otel) = self else { return };
-        lock(own).add(gathered);
-        if let Some(otel) = otel {
-            for (mean, times) in gathered.means() {
-                (0..times).for_each(|_| otel.record(mean));
-            }
+        if let Series::Histogram(state) = self {
+            lock(state).add(gathered);
         }
     }
 
-    fn value(&self) -> page::Value {
+    fn value(&self) -> Value {
         match self {
-            Series::Counter(own, _) => page::Value::Whole(own.load(Ordering::Relaxed)),
-            Series::Histogram(own, _) => page::Value::Histogram(Box::new(lock(own).clone())),
+            Series::Counter(count) => Value::Whole(count.load(Ordering::Relaxed)),
+            Series::Histogram(state) => Value::Histogram(Box::new(lock(state).clone())),
         }
     }
 }
@@ -90,46 +76,56 @@ fn lock(own: &Mutex<State>) -> MutexGuard<'_, State> {
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The OpenTelemetry instrument of a metric; `None` if metrics are not exported over OTLP.
-#[derive(Debug)]
-enum Instrument {
-    Counter(Option<Counter<u64>>),
-    Histogram(Option<Histogram<f64>>),
-}
-
-impl Instrument {
-    fn new(metric: &'static Metric, meter: Option<&Meter>) -> Instrument {
-        let Metric { name, unit, help, .. } = *metric;
-        if metric.kind == Kind::Histogram {
-            let builder = meter.map(|meter| meter.f64_histogram(name));
-            Instrument::Histogram(builder.map(|builder| builder.with_unit(unit).with_description(help).build()))
-        } else {
-            let builder = meter.map(|meter| meter.u64_counter(name));
-            Instrument::Counter(builder.map(|builder| builder.with_unit(unit).with_description(help).build()))
-        }
-    }
-}
+/// Maximum number of removed series of one metric that wait for the next OTLP export.
+const MAX_UNSENT: usize = 4096;
 
 /// A metric and its series.
 #[derive(Debug)]
 struct Family {
     metric: &'static Metric,
-    instrument: Instrument,
     series: RwLock<HashMap<Attributes, Arc<Series>>>,
     /// What the page shows of the metric; `None` for nothing.
     kept: Option<Kept>,
     /// The values of removed series, by shown attributes: without them, the sum that contained them would decrease,
     /// which Prometheus takes for a restart. Only for sums that still have a series. Locked after `series`.
-    removed: Mutex<HashMap<Attributes, page::Value>>,
+    removed: Mutex<HashMap<Attributes, Value>>,
+    /// Series that were removed since the last OTLP export, which still has to send their last values. Locked after
+    /// `removed`.
+    unsent: Mutex<HashMap<Attributes, Arc<Series>>>,
 }
 
 impl Family {
-    /// Removes the series whose handles have all been dropped.
-    fn remove_unused(&self) {
+    /// All series. A series appears as soon as it has a handle, even when it is empty.
+    fn points(&self) -> Vec<Point> {
+        let series = self.series.read().unwrap_or_else(PoisonError::into_inner);
+        let point = |(attributes, series): (&Attributes, &Arc<Series>)| Point {
+            attributes: attributes.clone(),
+            value: series.value(),
+        };
+        series.iter().map(point).collect()
+    }
+
+    /// Takes back a removed series that has not been exported over OTLP since. Call with `series` locked.
+    fn resume(&self, attributes: &Attributes) -> Option<Arc<Series>> {
+        let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        let back = self.unsent.lock().unwrap_or_else(PoisonError::into_inner).remove(attributes)?;
+        let shown = self.kept.as_ref().and_then(|kept| kept.shown(attributes));
+        if let Some(sum) = shown.and_then(|shown| removed.get_mut(&shown)) {
+            *sum = sum.since(&back.value());
+        }
+        Some(back)
+    }
+
+    /// Removes the series whose handles have all been dropped. `pushed`: keeps them until the next OTLP export.
+    fn remove_unused(&self, pushed: bool) {
         let mut series = self.series.write().unwrap_or_else(PoisonError::into_inner);
         let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = |attributes: &Attributes| self.kept.as_ref().and_then(|kept| kept.shown(attributes));
+        let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
         for (attributes, gone) in series.extract_if(|_, series| Arc::strong_count(series) == 1) {
+            if pushed && unsent.len() < MAX_UNSENT {
+                unsent.insert(attributes.clone(), Arc::clone(&gone));
+            }
             let Some(shown) = shown(&attributes) else { continue };
             match removed.get_mut(&shown) {
                 Some(sum) => sum.add(&gone.value()),
@@ -147,27 +143,33 @@ impl Family {
 #[derive(Debug)]
 pub(crate) struct Families {
     by_id: Vec<Option<Family>>,
-    native_histograms: bool,
+    native: bool,
     exemplars: bool,
+    /// True if metrics are exported over OTLP.
+    pushed: bool,
+    /// True if the page has native histograms.
+    shows_native: bool,
 }
 
 impl Families {
-    /// Creates the metrics of the configured semantic conventions, with OpenTelemetry instruments if there is a meter.
-    pub(crate) fn new(settings: &Settings, meter: Option<&Meter>) -> Families {
+    /// Creates the metrics of the configured semantic conventions.
+    pub(crate) fn new(settings: &Settings) -> Families {
         let family = |metric: &'static Metric| {
             settings.semconv.has(metric.generation).then(|| Family {
                 metric,
-                instrument: Instrument::new(
-                    metric,
-                    meter.filter(|_| metric.is_recorded() || metric.kind == Kind::Histogram),
-                ),
                 series: RwLock::default(),
                 kept: settings.profile.of(metric),
                 removed: Mutex::default(),
+                unsent: Mutex::default(),
             })
         };
-        let (native_histograms, exemplars) = (settings.native_histograms, settings.exemplars);
-        Families { by_id: TABLE.iter().map(family).collect(), native_histograms, exemplars }
+        Families {
+            by_id: TABLE.iter().map(family).collect(),
+            native: settings.gathers_native(),
+            exemplars: settings.exemplars,
+            pushed: settings.metrics.endpoint.is_some(),
+            shows_native: settings.native_histograms,
+        }
     }
 
     /// The series with these attributes, created on first use; `None` if the configured semantic conventions omit the
@@ -179,32 +181,24 @@ impl Families {
             return Some(Arc::clone(found));
         }
         let mut series = family.series.write().unwrap_or_else(PoisonError::into_inner);
-        Some(Arc::clone(series.entry(attributes).or_insert_with_key(|known| Arc::new(self.make(family, known)))))
+        let make = |attributes: &Attributes| family.resume(attributes).unwrap_or_else(|| Arc::new(self.make(family)));
+        Some(Arc::clone(series.entry(attributes).or_insert_with_key(make)))
     }
 
-    fn make(&self, family: &Family, attributes: &Attributes) -> Series {
-        match &family.instrument {
-            Instrument::Counter(otel) => {
-                let otel = otel.as_ref().map(|otel| otel.bind(&otel_attributes(&attributes)));
-                // Exports the new series with the value zero over OTLP too, as on the Prometheus page.
-                if let Some(otel) = &otel {
-                    otel.add(0);
-                }
-                Series::Counter(AtomicU64::new(0), otel)
-            }
-            Instrument::Histogram(otel) => {
-                let exemplars = self.exemplars && family.metric.exemplar;
-                let own = State::new(family.metric.buckets, self.native_histograms, exemplars, false);
-                Series::Histogram(Mutex::new(own), otel.as_ref().map(|otel| otel.bind(&otel_attributes(&attributes))))
-            }
+    fn make(&self, family: &Family) -> Series {
+        if family.metric.kind == Kind::Histogram {
+            let exemplars = self.exemplars && family.metric.exemplar;
+            Series::Histogram(Mutex::new(State::new(family.metric.buckets, self.native, exemplars)))
+        } else {
+            Series::Counter(AtomicU64::new(0))
         }
     }
 
-    /// Removes the series whose handles have all been dropped. A series that is created again starts at zero, which
-    /// Prometheus and OTLP backends treat as a counter reset.
+    /// Removes the series whose handles have all been dropped. A series that is created again later starts at zero,
+    /// which Prometheus and OTLP backends treat as a counter reset.
     pub(crate) fn remove_unused(&self) {
         for family in self.by_id.iter().flatten().filter(|family| family.metric.is_recorded()) {
-            family.remove_unused();
+            family.remove_unused(self.pushed);
         }
     }
 
@@ -219,26 +213,41 @@ impl Families {
         }
     }
 
-    /// All recorded series, ordered by their attributes, and the given observed values.
-    pub(crate) fn snapshot(&self, mut observed: Values) -> Vec<page::Family> {
+    /// The series of the page: all recorded series, ordered by their attributes, and the given observed values, as far
+    /// as the page has them.
+    pub(crate) fn page(&self, mut observed: Values) -> Vec<snapshot::Family> {
         let families = self.by_id.iter().flatten().filter_map(|family| {
             let kept = family.kept.as_ref()?;
-            let series = family.series.read().unwrap_or_else(PoisonError::into_inner);
-            // A series appears as soon as its handle exists, even when empty. The SDK does the same for bound
-            // instruments, so both exporters report the same series.
-            let mut points: Vec<page::Point> = series
-                .iter()
-                .map(|(attributes, series)| page::Point { attributes: attributes.clone(), value: series.value() })
-                .collect();
+            let mut points = family.points();
             points.sort_by(|a, b| a.attributes.cmp(&b.attributes));
-            let observed = observed.get_mut(family.metric.id as usize).map(std::mem::take).unwrap_or_default();
-            let point = |(attributes, value)| page::Point { attributes, value: page::Value::Float(value) };
-            points.extend(observed.into_iter().map(point));
+            points.extend(observed_points(&mut observed, family.metric));
+            if !self.shows_native {
+                points.iter_mut().for_each(|point| point.value.without_native());
+            }
             let removed = family.removed.lock().unwrap_or_else(PoisonError::into_inner);
-            Some(page::Family { metric: family.metric, points: kept.reduce(family.metric, points, &removed) })
+            Some(snapshot::Family { metric: family.metric, points: kept.reduce(family.metric, points, &removed) })
         });
         families.collect()
     }
+
+    /// All series for OTLP: the recorded ones, including those removed since the last call, and the given observed
+    /// values.
+    pub(crate) fn all(&self, mut observed: Values) -> Vec<snapshot::Family> {
+        let families = self.by_id.iter().flatten().map(|family| {
+            let mut points = family.points();
+            let unsent = std::mem::take(&mut *family.unsent.lock().unwrap_or_else(PoisonError::into_inner));
+            points.extend(unsent.into_iter().map(|(attributes, series)| Point { attributes, value: series.value() }));
+            points.extend(observed_points(&mut observed, family.metric));
+            snapshot::Family { metric: family.metric, points }
+        });
+        families.collect()
+    }
+}
+
+/// Takes the observed values of a metric.
+fn observed_points(observed: &mut Values, metric: &Metric) -> impl Iterator<Item = Point> {
+    let values = observed.get_mut(metric.id as usize).map(std::mem::take).unwrap_or_default();
+    values.into_iter().map(|(attributes, value)| Point { attributes, value: Value::Float(value) })
 }
 
 #[cfg(test)]
@@ -249,8 +258,8 @@ mod tests {
         /// A counter's value, or a histogram's number of observations.
         pub(crate) fn count(&self) -> u64 {
             match self {
-                Series::Counter(own, _) => own.load(Ordering::Relaxed),
-                Series::Histogram(own, _) => lock(own).count,
+                Series::Counter(own) => own.load(Ordering::Relaxed),
+                Series::Histogram(own) => lock(own).count,
             }
         }
     }
@@ -260,8 +269,8 @@ mod tests {
         pub(crate) fn while_locked(&self, work: impl FnOnce()) {
             let families: Vec<_> = self.by_id.iter().flatten().map(|family| family.series.write().unwrap()).collect();
             let histograms = families.iter().flat_map(|series| series.values()).filter_map(|series| match &**series {
-                Series::Histogram(own, _) => Some(lock(own)),
-                Series::Counter(..) => None,
+                Series::Histogram(own) => Some(lock(own)),
+                Series::Counter(_) => None,
             });
             let histograms: Vec<_> = histograms.collect();
             work();

@@ -12,8 +12,8 @@ use opentelemetry::{Array, InstrumentationScope, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use crate::export::Semconv;
+use crate::export::labels::failure;
 use crate::export::labels::names::clean;
-use crate::export::labels::{failure, otel_value};
 use crate::export::trace::{Anchor, Ids};
 use tokometer_metrics::table::Key;
 use tokometer_observe::measure::{Count, PhaseKind, Phases, Record};
@@ -180,7 +180,7 @@ fn attributes(record: &Record, server: &[(Key, tokometer_metrics::Value)], semco
     put("gen_ai.usage.audio.input_tokens", whole(record.input_audio_tokens));
     put("gen_ai.usage.image.input_tokens", whole(record.input_image_tokens));
     put("gen_ai.usage.audio.output_tokens", whole(record.output_audio_tokens));
-    server.iter().for_each(|(key, value)| put(key.as_str(), Some(otel_value(value))));
+    server.iter().for_each(|(key, value)| put(key.as_str(), Some(attribute(value))));
     put("http.response.status_code", record.status.map(|status| Value::from(i64::from(status))));
     put("error.type", word(failure::error_type(record)));
 
@@ -248,4 +248,15 @@ fn finish_reasons(record: &Record) -> Option<Value> {
         reasons.resize(reasons.len().max(expected), MISSING_FINISH.into());
     }
     if reasons.is_empty() { None } else { Some(Value::Array(Array::String(reasons))) }
+}
+
+/// The value of a series' attribute as a span attribute.
+fn attribute(value: &tokometer_metrics::Value) -> Value {
+    match value {
+        tokometer_metrics::Value::Text(text) => std::sync::Arc::clone(text).into(),
+        tokometer_metrics::Value::Word(word) => (*word).into(),
+        tokometer_metrics::Value::Number(number) => (*number).into(),
+        tokometer_metrics::Value::Flag(flag) => (*flag).into(),
+        tokometer_metrics::Value::Unknown => "".into(),
+    }
 }

@@ -1,4 +1,4 @@
-//! A histogram for the Prometheus endpoint with classic buckets, native buckets and exemplars.
+//! A histogram with explicit buckets, exponential buckets and exemplars: the source of both exporters.
 //!
 //! prometheus-client 0.25 has no type with all three, and its histograms lock for every observation.
 //! `HistogramWithExemplars` cannot be native, and an exemplar cannot be created outside that crate. This type accepts a
@@ -30,13 +30,11 @@ pub(crate) struct State {
     /// The newest exemplar of each bucket; empty if exemplars are disabled.
     pub(crate) exemplars: Vec<Option<Exemplar>>,
     pub(crate) native: Option<Native>,
-    /// Sum of each bucket, needed for [`State::means`]; empty if `means` is not used.
-    sums: Vec<f64>,
 }
 
 impl State {
     /// An empty histogram with these upper bounds.
-    pub(crate) fn new(bounds: &'static [f64], native: bool, exemplars: bool, sums: bool) -> State {
+    pub(crate) fn new(bounds: &'static [f64], native: bool, exemplars: bool) -> State {
         let buckets = bounds.len() + 1;
         State {
             bounds,
@@ -45,7 +43,6 @@ impl State {
             counts: vec![0; buckets],
             exemplars: if exemplars { vec![None; buckets] } else { Vec::new() },
             native: native.then(Native::default),
-            sums: if sums { vec![0.0; buckets] } else { Vec::new() },
         }
     }
 
@@ -54,16 +51,7 @@ impl State {
         (self.sum, self.count) = (0.0, 0);
         self.counts.fill(0);
         self.exemplars.fill(None);
-        self.sums.fill(0.0);
         self.native = self.native.as_ref().map(|_| Native::default());
-    }
-
-    /// The mean and the count of each non-empty bucket. A mean lies within its bucket.
-    pub(crate) fn means(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
-        let above = self.bounds.iter().copied().chain([f64::INFINITY]);
-        let below = [f64::NEG_INFINITY].into_iter().chain(self.bounds.iter().copied());
-        let buckets = above.zip(below).zip(self.counts.iter().zip(&self.sums)).filter(|(_, (count, _))| **count > 0);
-        buckets.map(|((above, below), (count, sum))| ((sum / *count as f64).clamp(below.next_up(), above), *count))
     }
 
     /// Observes a finite value `times` times.
@@ -71,9 +59,6 @@ impl State {
         let bucket = self.bucket(value);
         if let Some(count) = self.counts.get_mut(bucket) {
             *count += times;
-        }
-        if let Some(sum) = self.sums.get_mut(bucket) {
-            *sum += value * times as f64;
         }
         self.sum += value * times as f64;
         self.count += times;
@@ -99,26 +84,30 @@ impl State {
         }
     }
 
-    /// Adds the observations of `other`, which has either the same bounds, or a superset of them and sums per bucket.
-    /// Exemplars are unchanged.
+    /// Adds the observations of `other`, which has the same bounds. Exemplars are unchanged.
     pub(crate) fn add(&mut self, other: &State) {
-        if other.bounds.len() == self.bounds.len() {
-            for (count, more) in self.counts.iter_mut().zip(&other.counts) {
-                *count += more;
-            }
-        } else {
-            for (mean, more) in other.means() {
-                let bucket = self.bucket(mean);
-                if let Some(count) = self.counts.get_mut(bucket) {
-                    *count += more;
-                }
-            }
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
         }
         self.sum += other.sum;
         self.count += other.count;
         if let (Some(native), Some(other)) = (&mut self.native, &other.native) {
             native.add(other);
         }
+    }
+
+    /// The observations since `earlier`, an earlier state of the same histogram.
+    pub(crate) fn since(&self, earlier: &State) -> State {
+        let mut since = self.clone();
+        for (count, before) in since.counts.iter_mut().zip(&earlier.counts) {
+            *count = count.saturating_sub(*before);
+        }
+        since.sum -= earlier.sum;
+        since.count = since.count.saturating_sub(earlier.count);
+        if let (Some(native), Some(earlier)) = (&mut since.native, &earlier.native) {
+            native.subtract(earlier);
+        }
+        since
     }
 
     /// Adds the observations of a series of the same metric, and keeps the newest exemplar of each bucket.
@@ -135,6 +124,11 @@ impl State {
     pub(crate) fn without_buckets(&mut self) {
         (self.bounds, self.counts) = (&[], vec![self.count]);
         self.exemplars = Vec::new();
+    }
+
+    /// The upper bounds of the buckets, without `+Inf`.
+    pub(crate) fn bounds(&self) -> &'static [f64] {
+        self.bounds
     }
 
     /// Upper bound and count of each bucket, the last one `+Inf`.

@@ -1,4 +1,5 @@
-//! The buckets of a native histogram (Prometheus, "Native histograms" specification, standard exponential schemas).
+//! Exponential buckets: a native histogram (Prometheus, "Native histograms" specification, standard exponential schemas)
+//! and an exponential histogram of OTLP have the same ones.
 
 /// The finest schema used: 8 buckets per doubling, a relative error below 4.5 %.
 const SCHEMA: i32 = 3;
@@ -25,7 +26,7 @@ pub(crate) struct Native {
     pub(crate) zero_count: u64,
     /// Index of the first bucket of the window.
     start: i32,
-    /// Bucket counts of the window; its first and last buckets are not empty.
+    /// Bucket counts of the window.
     counts: Vec<u64>,
 }
 
@@ -74,6 +75,27 @@ impl Native {
             // covers it.
             self.observe(2f64.powf(f64::from(at) * 2f64.powi(-other.schema)) * (1.0 - 1e-9), *count);
         }
+    }
+
+    /// Removes the observations of `earlier`, an earlier state of this histogram.
+    pub(super) fn subtract(&mut self, earlier: &Native) {
+        self.zero_count = self.zero_count.saturating_sub(earlier.zero_count);
+        let mut earlier = earlier.clone();
+        // A schema only ever becomes coarser.
+        while earlier.schema > self.schema {
+            earlier.merge();
+        }
+        for (at, before) in (earlier.start..).zip(&earlier.counts) {
+            if let Some(count) = self.counts.get_mut(at.wrapping_sub(self.start) as usize) {
+                *count = count.saturating_sub(*before);
+            }
+        }
+    }
+
+    /// Index of the first bucket, and the counts of this bucket and those after it. Bucket `i` holds the values in
+    /// `(base^(i-1), base^i]`, where `base` is 2^2^-schema.
+    pub(crate) fn dense(&self) -> (i32, &[u64]) {
+        (self.start, &self.counts)
     }
 
     /// Widens the window to include `at`; false if it would become too wide.

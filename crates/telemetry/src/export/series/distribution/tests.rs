@@ -7,11 +7,11 @@ use crate::export::series::Series;
 
 /// The state of a series after it observed these values.
 fn observed(state: State, values: impl IntoIterator<Item = (f64, Option<Exemplar>)>) -> State {
-    let series = Series::Histogram(Mutex::new(state), None);
+    let series = Series::Histogram(Mutex::new(state));
     values.into_iter().for_each(|(value, exemplar)| series.observe(value, exemplar));
     match series {
-        Series::Histogram(state, _) => state.into_inner().unwrap(),
-        Series::Counter(..) => unreachable!("it is a histogram"),
+        Series::Histogram(state) => state.into_inner().unwrap(),
+        Series::Counter(_) => unreachable!("it is a histogram"),
     }
 }
 
@@ -43,7 +43,7 @@ fn expanded((spans, deltas): (Vec<(i32, u32)>, Vec<i64>)) -> Vec<(i32, u64)> {
 #[test]
 fn classic_bucket_includes_its_upper_bound() {
     let values = [0.1, 0.100001, 1.0, 1.5, f64::NAN, f64::INFINITY];
-    let state = observed(State::new(&[0.1, 1.0], false, false, false), values.map(|value| (value, None)));
+    let state = observed(State::new(&[0.1, 1.0], false, false), values.map(|value| (value, None)));
     assert_eq!(state.counts, [1, 2, 1]);
     assert_eq!(state.count, 4);
     assert!((state.sum - 2.700001).abs() < 1e-12);
@@ -102,7 +102,7 @@ fn zeros_and_gaps_keep_their_positions() {
 fn newest_exemplar_of_a_bucket_is_kept() {
     let exemplar = |value, span_id| Exemplar { trace_id: 7, span_id, value, at: SystemTime::UNIX_EPOCH };
     let values = [(0.5, Some(exemplar(0.5, 1))), (0.7, Some(exemplar(0.7, 2))), (0.8, None)];
-    let state = observed(State::new(&[1.0], true, true, false), values);
+    let state = observed(State::new(&[1.0], true, true), values);
     assert_eq!(state.exemplars, [Some(exemplar(0.7, 2)), None]);
 }
 
@@ -113,7 +113,7 @@ fn added_histograms_equal_one_with_all_values() {
     for (low, high) in [(30, 45), (-200, 200)] {
         let seen = |ranges: &[(i32, i32)]| {
             let all = ranges.iter().flat_map(|(from, to)| values(*from, *to)).chain([0.0]);
-            observed(State::new(&[0.001, 0.01, 0.1], true, false, false), all.map(|value| (value, None)))
+            observed(State::new(&[0.001, 0.01, 0.1], true, false), all.map(|value| (value, None)))
         };
         let (mut one, two, all) = (seen(&[(0, 40)]), seen(&[(low, high)]), seen(&[(0, 40), (low, high)]));
         one.add(&two);
