@@ -1,5 +1,4 @@
-//! The proxy: listeners, TLS, a byte relay on pingora-core, and rewrite mode on pingora-proxy.
+//! The proxy: listeners, TLS, and a byte relay on pingora-core.
 
 pub mod listen;
 pub mod relay;
-pub mod rewrite;

@@ -13,9 +13,9 @@ use async_trait::async_trait;
 use tokometer_engine::scrape::{Dial, Scraper, Settings, Target, Wire};
 use tokometer_metrics::table::{Id, Key};
 use tokometer_metrics::{Collect, Points};
+use tokometer_proxy::listen::Route;
 use tokometer_proxy::listen::{self, Address, DirectClients, Interception, Listener, Protocol, Upstream, intercepts};
 use tokometer_proxy::relay::Relay;
-use tokometer_proxy::rewrite::Route;
 use tokometer_telemetry::live::InFlight;
 use tokometer_telemetry::slo::{Evaluator, Window};
 

@@ -10,8 +10,7 @@ use crate::config::raw::{EngineSpans, Listener as RawListener, ListenerScrape, M
 use tokometer_decode::Engine;
 use tokometer_engine::scrape::Target;
 use tokometer_engine::{engine_spans, scrape};
-use tokometer_proxy::listen::{Address, ClientTls, Listener, ServerTls};
-use tokometer_proxy::rewrite;
+use tokometer_proxy::listen::{Address, ClientTls, Handlers, Listener, ServerTls};
 use tokometer_telemetry::export;
 
 /// Number of ports tried for a suggestion.
@@ -99,7 +98,7 @@ pub(crate) fn free_port(raw: &Raw, address: &Address) -> Option<u16> {
 fn listener(
     index: usize,
     raw: &RawListener,
-    rewrite: &Arc<rewrite::Settings>,
+    rewrite: &Arc<tokometer_rewrite::Settings>,
     problems: &mut Problems<'_>,
 ) -> Option<Listener> {
     let at = |key: &str| format!("listeners[{index}].{key}");
@@ -131,7 +130,7 @@ fn listener(
         upstream,
         tls,
         upstream_tls,
-        rewrite: (raw.mode == Mode::Rewrite).then(|| Arc::clone(rewrite)),
+        rewrite: (raw.mode == Mode::Rewrite).then(|| Arc::clone(rewrite) as Arc<dyn Handlers>),
     })
 }
 

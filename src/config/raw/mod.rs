@@ -40,7 +40,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::admin;
-use tokometer_proxy::{relay, rewrite};
+use tokometer_proxy::relay;
 use tokometer_settings::Duration;
 use tokometer_telemetry::accounting::Prices;
 use tokometer_telemetry::live::Bounds;
@@ -58,7 +58,7 @@ block! {
         relay: relay::Settings = relay::Settings::default(),
         /// Changes made by listeners in rewrite mode (`listeners[].mode: rewrite`), and the limits of this mode. If a
         /// listener uses this mode, at least one of `include_usage`, `traceparent` and `request_id` must be true.
-        rewrite: rewrite::Settings = rewrite::Settings::default(),
+        rewrite: tokometer_rewrite::Settings = tokometer_rewrite::Settings::default(),
         /// How requests are parsed and measured. These settings do not change the traffic between client and server.
         #[schemars(extend("x-reload" = true))]
         observe: Observe = Observe::default(),

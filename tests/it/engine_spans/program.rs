@@ -13,7 +13,7 @@ use tokometer::replay::Notebook;
 use tokometer_engine::engine_spans;
 use tokometer_observe::measure::{CountSource, QueueSource, Record};
 use tokometer_proxy::listen::{Address, Listener};
-use tokometer_proxy::rewrite;
+use tokometer_rewrite as rewrite;
 use tokometer_sim::load;
 use tokometer_sim::server::{self, Simulator, Traces};
 use tokometer_telemetry::export::{Endpoint, Protocol};
@@ -79,7 +79,8 @@ async fn scene_of(otlp: Protocol, engine: server::Settings, rewrite: Option<rewr
         Protocol::Grpc => Collector::grpc_traces(),
         Protocol::HttpProtobuf => Collector::http(),
     };
-    let listener = Listener { rewrite: rewrite.map(Arc::new), ..listener_to(simulator.local_address()) };
+    let listener =
+        Listener { rewrite: rewrite.map(|settings| Arc::new(settings) as _), ..listener_to(simulator.local_address()) };
     let mut settings = Settings::with_listener(listener);
     settings.admin.listen = SocketAddr::from(([127, 0, 0, 1], 0));
     settings.engine_spans =

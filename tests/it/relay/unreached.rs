@@ -61,7 +61,7 @@ fn failed_connect_is_counted_by_its_reason() {
         let upstream = listener.upstream.clone();
         let rig = Rig::with(vec![listener.clone()], Settings::default(), Watcher::new(Mood::Calm, true));
         assert_eq!(counted(rig.address(), &rig.relay), expected, "{upstream}");
-        let rewrite = Some(std::sync::Arc::new(usage()));
+        let rewrite = Some(std::sync::Arc::new(usage()) as _);
         let proxy = Proxy::with(Listener { rewrite, ..listener });
         assert_eq!(counted(proxy.address, &proxy.handles().relay), expected, "{upstream} in rewrite mode");
     }

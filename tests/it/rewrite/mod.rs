@@ -17,7 +17,7 @@ use tokometer::replay::Notebook;
 use tokometer_observe::observer;
 use tokometer_proxy::listen::{Address, Listener};
 use tokometer_proxy::relay;
-use tokometer_proxy::rewrite::Settings;
+use tokometer_rewrite::Settings;
 
 use crate::listener::listener_to;
 use crate::relay::peer;

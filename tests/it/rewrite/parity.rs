@@ -28,7 +28,7 @@ use crate::websocket::observed::{COMMIT, DELTA, DONE, HANDSHAKE, SWITCHED, of_cl
 
 /// A proxy in each mode: proxy mode, then rewrite mode.
 fn both(listener: impl Fn() -> Listener) -> [Proxy; 2] {
-    [None, Some(Arc::new(usage()))].map(|rewrite| Proxy::with(Listener { rewrite, ..listener() }))
+    [None, Some(Arc::new(usage()) as _)].map(|rewrite| Proxy::with(Listener { rewrite, ..listener() }))
 }
 
 /// The values of all records that do not depend on time or mode.

@@ -13,12 +13,12 @@ use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use crate::listen::descriptor;
-use crate::listen::own::canonical;
-use crate::listen::rotation::Rotating;
+use crate::listen::handler::{Client, Handler, Route};
 use crate::listen::tls::Protocol;
+use crate::listen::tls::rotation::Rotating;
 use crate::listen::upstream::Upstream;
+use crate::listen::upstream::own::canonical;
 use crate::relay::{Evicted, Full, Phase, Relay, Stream, Unreached};
-use crate::rewrite::{self, Route};
 use tokometer_observe::input::{Close, Side};
 
 /// Timeout of the TLS handshake with the client.
@@ -32,7 +32,7 @@ pub(crate) struct Frontend {
     pub(crate) tls: Option<Arc<Rotating<TlsAcceptor>>>,
     pub(crate) upstream: Arc<Upstream>,
     /// Set in rewrite mode.
-    pub(crate) rewrite: Option<Arc<rewrite::Proxy>>,
+    pub(crate) rewrite: Option<Arc<dyn Handler>>,
 }
 
 #[async_trait]
@@ -56,8 +56,8 @@ impl ServerApp for Frontend {
 impl Frontend {
     async fn serve(&self, socket: Stream, peer: Option<SocketAddr>) {
         let (upstream, route) = self.upstream.route(&socket, peer);
-        if let Some(proxy) = &self.rewrite {
-            return Box::pin(self.rewrite(proxy, socket, peer, upstream, route)).await;
+        if let Some(handler) = &self.rewrite {
+            return Box::pin(self.rewrite(handler, socket, peer, upstream, route)).await;
         }
         let mut accepted = match self.relay.accept(self.listener, Arc::clone(&upstream), peer) {
             Ok(accepted) => accepted,
@@ -103,7 +103,7 @@ impl Frontend {
     /// idle one.
     async fn rewrite(
         &self,
-        proxy: &Arc<rewrite::Proxy>,
+        handler: &Arc<dyn Handler>,
         socket: Stream,
         peer: Option<SocketAddr>,
         upstream: Arc<str>,
@@ -120,9 +120,9 @@ impl Frontend {
         if let Some((client, protocol)) = handshake {
             let http2 = protocol == Protocol::Http2;
             let requests = Arc::clone(&admitted.requests);
-            let connection = rewrite::Connection::new(peer, upstream, route, http2, requests);
+            let connection = Client { peer, upstream, route, http2, requests };
             // Spawned as a separate task: otherwise every event would also poll the futures around this one.
-            drop(tokio::spawn(admitted.serve(Arc::clone(proxy).serve(client, connection))));
+            drop(tokio::spawn(admitted.serve(Arc::clone(handler).serve(client, connection))));
         }
     }
 

@@ -26,12 +26,11 @@ use crate::listen::bind::Bound;
 use crate::listen::error::Error;
 use crate::listen::frontend::Frontend;
 use crate::listen::gate::{Gate, Opened};
-use crate::listen::own::OwnConnections;
 use crate::listen::settings::Address;
 use crate::listen::tls;
 use crate::listen::upstream::Upstream;
+use crate::listen::upstream::own::OwnConnections;
 use crate::relay::{Phase, Relay, watch_lag};
-use crate::rewrite;
 
 /// The worker of one thread. It serves all listeners, and has its own listening socket for each open listener.
 pub struct Worker {
@@ -96,9 +95,9 @@ pub fn gated(bound: Vec<Bound>, relay: &Arc<Relay>, threads: usize) -> Result<(V
             let (sender, opened) = unbounded_channel();
             threads.push(sender);
             let (mut frontend, name, address) = (frontend.clone(), settings.name.clone(), address.clone());
-            frontend.rewrite = settings.rewrite.as_ref().map(|settings| {
+            frontend.rewrite = settings.rewrite.as_ref().map(|handlers| {
                 let server = Arc::clone(&frontend.upstream);
-                Arc::new(rewrite::Proxy::new(settings, relay, listener, server))
+                handlers.handler(relay, listener, server)
             });
             worker.listeners.push(ThreadListener { frontend, name, address, opened });
         }
@@ -138,11 +137,11 @@ impl ThreadListener {
                 None => break,
             }
         }
-        if let Some(proxy) = &self.frontend.rewrite {
+        if let Some(handler) = &self.frontend.rewrite {
             drain.reached(Phase::Draining).await;
             // The first request of a client that has just connected may be in flight.
             tokio::time::sleep(FIRST_REQUEST).await;
-            proxy.drain().await;
+            handler.drain().await;
         }
     }
 

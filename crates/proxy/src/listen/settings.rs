@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::rewrite;
+use crate::listen::handler::Handlers;
 
 /// An address to listen on or to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +79,6 @@ pub struct Listener {
     pub tls: Option<ServerTls>,
     /// TLS to the server.
     pub upstream_tls: Option<ClientTls>,
-    /// The settings of rewrite mode; `None` for the byte relay.
-    pub rewrite: Option<Arc<rewrite::Settings>>,
+    /// Serves the connections in rewrite mode; `None` for the byte relay.
+    pub rewrite: Option<Arc<dyn Handlers>>,
 }

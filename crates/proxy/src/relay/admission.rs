@@ -17,10 +17,10 @@ use tokometer_metrics::{Collect, Points};
 use crate::relay::drain::{Drain, Phase, Ticket};
 use crate::relay::lag::{Delays, Lags, lateness};
 use crate::relay::settings::Settings;
+use crate::relay::stats::unreached::Unreached;
 use crate::relay::stats::{Evicted, Full, Stats};
 use crate::relay::stream::Stream;
-use crate::relay::tcp_info::ClientNetwork;
-use crate::relay::unreached::Unreached;
+use crate::relay::stream::tcp_info::ClientNetwork;
 use tokometer_observe::input::{Activity, Close, Connection, Direction, NetworkSource, Observe, Observer, TraceParent};
 use tokometer_wire::budget::Budget;
 
@@ -93,7 +93,7 @@ impl Relay {
     }
 
     /// Counts a connection, or a request in rewrite mode, for which this listener's server could not be reached.
-    pub(crate) fn note_unreached(&self, listener: usize, why: Unreached) {
+    pub fn note_unreached(&self, listener: usize, why: Unreached) {
         self.stats_of(listener).unreached(why).add(1);
         if why == Unreached::Refused
             && let Some(notify) = self.refused.get()
@@ -193,12 +193,12 @@ impl Relay {
     }
 
     /// See [`Observe::reports_usage_on_request`].
-    pub(crate) fn reports_usage_on_request(&self, method: &str, target: &str) -> bool {
+    pub fn reports_usage_on_request(&self, method: &str, target: &str) -> bool {
         self.observe.reports_usage_on_request(method, target)
     }
 
     /// See [`Observe::budget`].
-    pub(crate) fn budget(&self) -> Budget {
+    pub fn budget(&self) -> Budget {
         self.observe.budget()
     }
 }
@@ -260,7 +260,7 @@ pub(crate) struct Admitted {
 
 /// The requests of a connection in rewrite mode.
 #[derive(Debug, Default)]
-pub(crate) struct OpenRequests {
+pub struct OpenRequests {
     /// Number of requests that have begun.
     begun: AtomicU32,
     /// Number of requests that have ended.
@@ -271,14 +271,14 @@ pub(crate) struct OpenRequests {
 
 /// One request; ends when it is dropped.
 #[derive(Debug)]
-pub(crate) struct OpenRequest {
+pub struct OpenRequest {
     requests: Arc<OpenRequests>,
     in_progress: bool,
 }
 
 impl OpenRequests {
     /// Counts a request whose headers are complete.
-    pub(crate) fn begin(self: &Arc<Self>) -> OpenRequest {
+    pub fn begin(self: &Arc<Self>) -> OpenRequest {
         self.begun.fetch_add(1, Ordering::Relaxed);
         OpenRequest { requests: Arc::clone(self), in_progress: false }
     }
@@ -298,14 +298,14 @@ impl OpenRequests {
 
 impl OpenRequest {
     /// The request is complete, or its response has begun.
-    pub(crate) fn set_in_progress(&mut self) {
+    pub fn set_in_progress(&mut self) {
         if !std::mem::replace(&mut self.in_progress, true) {
             self.requests.in_progress.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// The response is complete, but the request is not.
-    pub(crate) fn set_incomplete(&mut self) {
+    pub fn set_incomplete(&mut self) {
         if std::mem::replace(&mut self.in_progress, false) {
             self.requests.in_progress.fetch_sub(1, Ordering::Relaxed);
         }
@@ -354,7 +354,7 @@ impl Drop for Admitted {
 /// The observer of one connection. A panic in the observer ends only the observer, not the connection.
 ///
 /// A guard dropped without a call to `closed` (when the runtime stops) records `Close::Drained`.
-pub(crate) struct Guard {
+pub struct Guard {
     relay: Arc<Relay>,
     listener: u16,
     ended: bool,
@@ -369,6 +369,12 @@ pub(crate) struct Guard {
     new: Option<Box<Connection>>,
     /// Set while the client's socket is open and observed.
     network: Option<Arc<ClientNetwork>>,
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("listener", &self.listener).finish_non_exhaustive()
+    }
 }
 
 impl Guard {
@@ -393,12 +399,7 @@ impl Guard {
 
     /// Creates the guard of one request in rewrite mode. The request is reported as a separate connection. The first
     /// call creates the observer.
-    pub(crate) fn of_request(
-        relay: &Arc<Relay>,
-        listener: usize,
-        upstream: Arc<str>,
-        peer: Option<SocketAddr>,
-    ) -> Guard {
+    pub fn of_request(relay: &Arc<Relay>, listener: usize, upstream: Arc<str>, peer: Option<SocketAddr>) -> Guard {
         let connection = relay.connection(listener, upstream, peer);
         Guard {
             relay: Arc::clone(relay),
@@ -420,7 +421,7 @@ impl Guard {
     }
 
     /// The counters of the connection's listener.
-    pub(crate) fn stats(&self) -> &Stats {
+    pub fn stats(&self) -> &Stats {
         self.relay.stats_of(usize::from(self.listener))
     }
 
@@ -435,7 +436,7 @@ impl Guard {
     }
 
     /// Like [`late`](Guard::late). `total_ms` is the thread's total lateness at the time of the event.
-    pub(crate) fn late_until(&mut self, total_ms: u32) -> Duration {
+    pub fn late_until(&mut self, total_ms: u32) -> Duration {
         let by = Duration::from_millis(total_ms.wrapping_sub(self.known_ms).into());
         if !by.is_zero() {
             self.known_ms = total_ms;
@@ -448,7 +449,8 @@ impl Guard {
         self.call(|observer| observer.waited(by, at));
     }
 
-    pub(crate) fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
+    /// See [`Observer::seen`].
+    pub fn seen(&mut self, direction: Direction, bytes: &[u8], at: Instant) {
         let state = self.call(|observer| {
             observer.seen(direction, bytes, at);
             (observer.is_costly(), observer.activity())
@@ -472,25 +474,28 @@ impl Guard {
     }
 
     /// See [`Observer::sent_trace`].
-    pub(crate) fn sent_trace(&mut self, sent: TraceParent) {
+    pub fn sent_trace(&mut self, sent: TraceParent) {
         self.call(|observer| observer.sent_trace(sent));
     }
 
-    pub(crate) fn finished(&mut self, direction: Direction, at: Instant) {
+    /// See [`Observer::finished`].
+    pub fn finished(&mut self, direction: Direction, at: Instant) {
         self.call(|observer| observer.finished(direction, at));
     }
 
-    pub(crate) fn waits(&mut self, direction: Direction, since: Instant) {
+    /// See [`Observer::waits`].
+    pub fn waits(&mut self, direction: Direction, since: Instant) {
         self.call(|observer| observer.waits(direction, since));
     }
 
-    pub(crate) fn blocked(&mut self, direction: Direction, since: Instant, until: Instant) {
+    /// See [`Observer::blocked`].
+    pub fn blocked(&mut self, direction: Direction, since: Instant, until: Instant) {
         self.call(|observer| observer.blocked(direction, since, until));
     }
 
     /// Gives the observer access to the network values of the client's socket, until [`Guard::release_network`].
     pub(crate) fn watch_network(&mut self, client: &Stream) {
-        let network = ClientNetwork::new(client);
+        let network = ClientNetwork::new(client.socket());
         let source = Arc::clone(&network);
         self.network = self.call(|observer| observer.network_source(source)).map(|()| network);
     }
@@ -514,7 +519,7 @@ impl Guard {
     }
 
     /// As [`closed`](Guard::closed), without reporting the thread's lateness.
-    pub(crate) fn end(&mut self, close: Close, at: Instant) {
+    pub fn end(&mut self, close: Close, at: Instant) {
         if !std::mem::replace(&mut self.ended, true) {
             self.stats().ended.add(1);
         }

@@ -11,10 +11,10 @@ use tokio::time::Sleep;
 use crate::relay::admission::{Accepted, Guard};
 use crate::relay::drain::{Phase, Ticket};
 use crate::relay::forward::{Forwarder, Io, Turn, with_read_buffer};
-use crate::relay::reset::ResetWatch;
 use crate::relay::settings::Settings;
 use crate::relay::stats::Evicted;
 use crate::relay::stream::Stream;
+use crate::relay::stream::reset::ResetWatch;
 use tokometer_observe::input::{Activity, Close, Direction, Side};
 
 /// For this time after a drain begins, a connection that has relayed no bytes does not count as idle. The first request

@@ -121,7 +121,7 @@ fn nanos(time: Duration) -> u64 {
 
 /// Delays of this thread so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Lateness {
+pub struct Lateness {
     /// Due time of the next timer; `None` on a thread without a timer.
     due: Option<Instant>,
     /// End of the last delay.
@@ -129,7 +129,7 @@ pub(crate) struct Lateness {
     /// The last delay.
     last_ms: u32,
     /// Sum of all delays; wraps after 49 days of delay.
-    pub(crate) total_ms: u32,
+    pub total_ms: u32,
 }
 
 impl Lateness {
@@ -150,7 +150,7 @@ thread_local! {
 
 /// Delays of this thread until `now`. Counts an overdue timer first, because after a delay, a read may run before the
 /// timer does.
-pub(crate) fn lateness(now: Instant) -> Lateness {
+pub fn lateness(now: Instant) -> Lateness {
     let kept = LATENESS.get();
     if kept.due.is_none_or(|due| now < due + LATE) {
         return kept;

@@ -12,8 +12,8 @@ use crate::relay::admission::{Accepted, Relay};
 use crate::relay::drain::Phase;
 use crate::relay::settings::Unreachable;
 use crate::relay::stats::Full;
+use crate::relay::stats::unreached::Unreached;
 use crate::relay::stream::Stream;
-use crate::relay::unreached::Unreached;
 use tokometer_observe::input::{Close, Direction};
 
 /// Timeout of the first bytes. A client that sent nothing by then holds a descriptor and has no request to respond to.
@@ -143,7 +143,7 @@ fn is_http1(start: &[u8]) -> Option<bool> {
 }
 
 /// An error body in the format of the OpenAI API.
-pub(crate) fn error_body(code: u16, kind: &str, message: &str) -> String {
+pub fn error_body(code: u16, kind: &str, message: &str) -> String {
     let message = serde_json::Value::from(message);
     format!(r#"{{"error":{{"message":{message},"type":"{kind}","param":null,"code":{code}}}}}"#)
 }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::listen::own::canonical;
+use crate::listen::upstream::own::canonical;
 
 /// The state ESTABLISHED in the kernel's socket tables (include/net/tcp_states.h).
 const ESTABLISHED: u8 = 1;

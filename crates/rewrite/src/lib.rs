@@ -20,8 +20,3 @@ mod trace;
 mod upstream;
 
 pub use settings::Settings;
-pub use upstream::Route;
-
-pub(crate) use client::Connection;
-pub(crate) use proxy::Proxy;
-pub(crate) use upstream::Server;

@@ -1,7 +1,10 @@
 //! Counters of the data path, for the exporters.
 
-use crate::relay::rewrites::Rewrites;
-use crate::relay::unreached::Unreached;
+pub(crate) mod rewrites;
+pub(crate) mod unreached;
+
+use crate::relay::stats::rewrites::Rewrites;
+use crate::relay::stats::unreached::Unreached;
 use tokometer_metrics::table::{Id, Key};
 use tokometer_metrics::{Counter, Points, closed_enum};
 use tokometer_observe::input::{Activity, Direction};

@@ -43,7 +43,8 @@ closed_enum! {
 pub struct Rewrites([[Counter; Outcome::ALL.len()]; Rewrite::ALL.len()]);
 
 impl Rewrites {
-    pub(crate) fn add(&self, rewrite: Rewrite, outcome: Outcome) {
+    /// Counts a request.
+    pub fn add(&self, rewrite: Rewrite, outcome: Outcome) {
         self.of(rewrite, outcome).add(1);
     }
 

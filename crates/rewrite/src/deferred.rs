@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-use crate::relay::{Guard, lateness};
 use tokometer_observe::input::{Close, Direction, TraceParent};
+use tokometer_proxy::relay::{Guard, lateness};
 
 /// Maximum delay of an item. The state of requests in flight is updated this much later; recorded times are exact.
 const DELAY: Duration = Duration::from_millis(100);
@@ -296,8 +296,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::relay::{Drain, Relay, Settings};
     use tokometer_observe::input::{Connection, Observe, Observer};
+    use tokometer_proxy::relay::{Drain, Relay, Settings};
 
     /// Everything that the observers got, by connection.
     #[derive(Clone, Default)]

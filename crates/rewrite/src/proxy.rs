@@ -1,5 +1,6 @@
 //! The HTTP proxy of one listener on one thread, as pingora filters.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -15,18 +16,19 @@ use pingora::{Error, ErrorSource, ErrorType, Result};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::relay::{Guard, Outcome, Phase, Relay, Rewrite, Stream, Unreachable, Unreached, error_body};
-use crate::rewrite::body::{Body, RATIO};
-use crate::rewrite::client::{Client, Connection, SMALL_HEADERS, connection};
-use crate::rewrite::deferred::Deferred;
-use crate::rewrite::framing::{ambiguous, content_length, size};
-use crate::rewrite::message::Messages;
-use crate::rewrite::request::{COPY, REQUEST, RESPONSE, RequestState};
-use crate::rewrite::settings::Settings;
-use crate::rewrite::strip_usage::StripUsage;
-use crate::rewrite::trace;
-use crate::rewrite::upstream::{Peers, Server, UNREACHABLE, UPSTREAM, cause, ended_by, logged, status, unreached};
+use crate::body::{Body, RATIO};
+use crate::client::{Client, Connection, SMALL_HEADERS, connection};
+use crate::deferred::Deferred;
+use crate::framing::{ambiguous, content_length, size};
+use crate::message::Messages;
+use crate::request::{COPY, REQUEST, RESPONSE, RequestState};
+use crate::settings::Settings;
+use crate::strip_usage::StripUsage;
+use crate::trace;
+use crate::upstream::{Peers, UNREACHABLE, UPSTREAM, cause, ended_by, logged, status, unreached};
 use tokometer_observe::input::{Close, Direction, Side};
+use tokometer_proxy::listen::{self, Handler, Handlers, Server};
+use tokometer_proxy::relay::{Guard, Outcome, Phase, Relay, Rewrite, Stream, Unreachable, Unreached, error_body};
 use tokometer_wire::budget::{Account, Budget, Exhausted};
 
 /// Size of pingora's buffer for resending a request's body. If the whole body was read before the headers were sent,
@@ -92,17 +94,6 @@ impl Proxy {
         Proxy { http: Arc::new(http), relay, settings, deferred, drains: watch::Sender::new(false) }
     }
 
-    /// Serves all requests of a connection.
-    pub(crate) async fn serve(self: Arc<Self>, stream: Stream, connection: Connection) {
-        let _flush = FlushAtDrain(&self);
-        let mut drains = self.drains.subscribe();
-        // Boxed to keep the future, which lives as long as the connection, small.
-        let mut next = Box::pin(self.begin_connection(stream, connection, &mut drains)).await;
-        while let Some(stream) = next {
-            next = ServerApp::process_new(&self.http, stream, &drains).await;
-        }
-    }
-
     /// Waits for a client's first bytes; pingora would wait without a limit.
     async fn begin_connection(
         &self,
@@ -118,11 +109,38 @@ impl Proxy {
         };
         matches!(begun, Ok(Ok(true))).then(|| Box::new(client) as pingora::protocols::Stream)
     }
+}
 
-    /// Closes idle connections immediately, and other connections after their current request.
-    pub(crate) async fn drain(&self) {
+#[async_trait]
+impl Handler for Proxy {
+    async fn serve(self: Arc<Self>, stream: Stream, client: listen::Client) {
+        let connection = Connection::new(client);
+        let _flush = FlushAtDrain(&self);
+        let mut drains = self.drains.subscribe();
+        // Boxed to keep the future, which lives as long as the connection, small.
+        let mut next = Box::pin(self.begin_connection(stream, connection, &mut drains)).await;
+        while let Some(stream) = next {
+            next = ServerApp::process_new(&self.http, stream, &drains).await;
+        }
+    }
+
+    async fn drain(&self) {
         self.drains.send_replace(true);
         self.http.http_cleanup().await;
+    }
+}
+
+impl Handlers for Settings {
+    fn handler(&self, relay: &Arc<Relay>, listener: usize, server: Arc<dyn Server>) -> Arc<dyn Handler> {
+        Arc::new(Proxy::new(&Arc::new(self.clone()), relay, listener, server))
+    }
+
+    fn equals(&self, other: &dyn Handlers) -> bool {
+        other.as_any().downcast_ref() == Some(self)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
     }
 }
 

@@ -9,8 +9,8 @@ use tokometer_wire::budget::{Account, Exhausted, Share};
 use tokometer_wire::coding::{Codings, Decoder, Limits};
 use tokometer_wire::websocket::Sender;
 
-use crate::relay::Outcome;
-use crate::rewrite::include_usage::{self, ADDED_BYTES, Edit, Unchanged};
+use crate::include_usage::{self, ADDED_BYTES, Edit, Unchanged};
+use tokometer_proxy::relay::Outcome;
 
 /// Larger bodies are parsed outside of the data path's threads, because this can take milliseconds.
 const INLINE_BYTES: usize = 64 << 10;

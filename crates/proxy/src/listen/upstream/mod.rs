@@ -1,5 +1,7 @@
 //! Connections to the server: one for each accepted connection.
 
+pub(crate) mod own;
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,13 +17,13 @@ use tokio_rustls::{TlsConnector, TlsStream};
 
 use crate::listen::bind::{keep_alive, limit_unsent};
 use crate::listen::error::Error;
-use crate::listen::own::{Opened, OwnConnections, canonical};
-use crate::listen::rotation::Rotating;
+use crate::listen::handler::{Route, Server};
 use crate::listen::settings::{Address, ClientTls};
 use crate::listen::tls;
 use crate::listen::tls::Protocol;
+use crate::listen::tls::rotation::Rotating;
+use crate::listen::upstream::own::{Opened, OwnConnections, canonical};
 use crate::relay::{Stream, Unreached};
-use crate::rewrite::{Route, Server};
 
 /// Delay between attempts while the process has no free descriptors.
 const RETRY: Duration = Duration::from_millis(50);

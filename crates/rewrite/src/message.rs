@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use pingora::http::{RequestHeader, ResponseHeader};
 
-use crate::relay::{Guard, OpenRequest};
-use crate::rewrite::deferred::{Deferred, Input};
+use crate::deferred::{Deferred, Input};
 use tokometer_observe::input::{Close, Direction, TraceParent};
+use tokometer_proxy::relay::{Guard, OpenRequest};
 
 /// The messages of one request and its response.
 pub(crate) struct Messages {

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use pingora::protocols::l4::ext::TCP_INFO;
 
-use crate::relay::stream::Stream;
 use tokometer_observe::input::{Network, NetworkSource};
 
 /// Bytes up to the last field that is used, `tcpi_sndbuf_limited`: kernels from 4.10 (2017) return at least these.
@@ -54,8 +53,8 @@ pub(crate) struct ClientNetwork {
 
 impl ClientNetwork {
     /// Measurements of this socket. Call [`ClientNetwork::release`] before the socket is closed.
-    pub(crate) fn new(client: &Stream) -> Arc<ClientNetwork> {
-        Arc::new(ClientNetwork { socket: AtomicI32::new(client.socket().as_raw_fd()) })
+    pub(crate) fn new(client: impl AsRawFd) -> Arc<ClientNetwork> {
+        Arc::new(ClientNetwork { socket: AtomicI32::new(client.as_raw_fd()) })
     }
 
     /// Stops all further reads. Call this before the socket is closed: afterwards, another socket may get its number.

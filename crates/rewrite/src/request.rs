@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokometer_wire::budget::{Account, Share};
 
-use crate::rewrite::body::Body;
-use crate::rewrite::client::Connection;
-use crate::rewrite::message::Messages;
-use crate::rewrite::strip_usage::StripUsage;
+use crate::body::Body;
+use crate::client::Connection;
+use crate::message::Messages;
+use crate::strip_usage::StripUsage;
 use tokometer_observe::input::TraceParent;
 
 /// Indices of [`RequestState::shares`]: large headers of the request on HTTP/2 and of the response, and pingora's copy

@@ -19,9 +19,9 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokometer_wire::budget::{Exhausted, Share};
 
-use crate::relay::{OpenRequests, Phase, Relay, Stream};
-use crate::rewrite::deferred::{Deferred, Input};
-use crate::rewrite::upstream::Route;
+use crate::deferred::{Deferred, Input};
+use tokometer_proxy::listen::{self, Route};
+use tokometer_proxy::relay::{OpenRequests, Phase, Relay, Stream};
 
 /// Smaller writes wait for the flush, so headers and a short body are sent in one write.
 const WRITE_BYTES: usize = 2048;
@@ -58,13 +58,8 @@ const LARGEST_HEADERS: usize = (1 << 20) + (64 << 10);
 const IN_PROGRESS: usize = usize::MAX;
 
 impl Connection {
-    pub(crate) fn new(
-        peer: Option<SocketAddr>,
-        upstream: Arc<str>,
-        route: Route,
-        http2: bool,
-        requests: Arc<OpenRequests>,
-    ) -> Self {
+    pub(crate) fn new(client: listen::Client) -> Self {
+        let listen::Client { peer, upstream, route, http2, requests } = client;
         let (last, joins) = (AtomicU64::new(0), AtomicBool::new(false));
         let (unparsed, headers) = (AtomicUsize::new(0), Mutex::default());
         Connection { peer, upstream, route, http2, requests, last, joins, unparsed, headers }

@@ -12,26 +12,11 @@ use pingora::protocols::l4::stream::Stream as Transport;
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorSource, ErrorType, Result};
 
-use crate::relay::{Relay, Stream, Unreached};
-use crate::rewrite::client::Connection;
-use crate::rewrite::settings::Settings;
+use crate::client::Connection;
+use crate::settings::Settings;
 use tokometer_observe::input::{Close, Side};
-
-/// Opens connections to the server.
-#[async_trait]
-pub(crate) trait Server: Send + Sync {
-    /// Opens one connection.
-    async fn connect(&self, route: Route, http2: bool) -> io::Result<Stream>;
-}
-
-/// Properties of a client's connection that its connections to the server depend on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Route {
-    /// The destination of the client's packets before a REDIRECT rule diverted them; `None` for a fixed upstream.
-    pub(crate) original: Option<SocketAddr>,
-    /// Number of this process's listeners that the connection has passed before.
-    pub(crate) hops: usize,
-}
+use tokometer_proxy::listen::{Route, Server};
+use tokometer_proxy::relay::{Relay, Unreached};
 
 /// Creates the peer of each request: pingora's description of the connection to the server.
 pub(crate) struct Peers {

@@ -4,6 +4,8 @@
 //! that offers `http/1.1` gets HTTP/1.1, which every server supports; a client that offers only `h2` (gRPC) gets
 //! HTTP/2. In the handshake with a TLS server, the relay then offers only the client's protocol.
 
+pub(crate) mod rotation;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,8 +18,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem}
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::listen::error::Error;
-use crate::listen::rotation::Rotating;
 use crate::listen::settings::{Address, ClientTls, Listener, ServerTls};
+use crate::listen::tls::rotation::Rotating;
 
 /// The protocol that ALPN selected; HTTP/1.1 without ALPN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,8 @@
 //! One end of a connection: TCP or a Unix socket, plain or with TLS.
 
+pub(crate) mod reset;
+pub(crate) mod tcp_info;
+
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::pin::Pin;
@@ -16,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsStream;
 
 use crate::relay::drain::Ticket;
-use crate::relay::tcp_info::tcp_info;
+use crate::relay::stream::tcp_info::tcp_info;
 
 /// Maximum time to wait until a client has received everything that was sent to it.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
