@@ -54,7 +54,7 @@ rule_files: ["{rules}"]
 alerting: {{ alertmanagers: [ {{ static_configs: [ {{ targets: ["127.0.0.1:{alertmanager}"] }} ] }} ] }}
 scrape_configs:
   - job_name: tokometer
-    static_configs: [{{ targets: [{targets}] }}]
+    static_configs: {targets}
 """
 
 ALERTMANAGER = """
@@ -182,12 +182,13 @@ def _alertmanager(directory, on_call):
 
 
 @contextlib.contextmanager
-def _prometheus(directory, on_call, admins):
-    """Runs a Prometheus that scrapes these admin servers, and an Alertmanager that it notifies."""
+def _prometheus(directory, on_call, admins, namespaces=()):
+    """Runs a Prometheus that scrapes these admin servers, each in its namespace, and an Alertmanager that it notifies."""
     _require_program("prometheus")
     port = free_port()
     config = Path(directory) / "prometheus.yml"
-    targets = ", ".join(f'"127.0.0.1:{admin}"' for admin in admins)
+    labels = [{"namespace": namespace} for namespace in namespaces] or [{} for _ in admins]
+    targets = json.dumps([{"targets": [f"127.0.0.1:{admin}"], "labels": of} for admin, of in zip(admins, labels, strict=True)])
     with _alertmanager(directory, on_call) as alertmanager:
         config.write_text(PROMETHEUS.format(rules=_rules(directory), alertmanager=alertmanager, targets=targets))
         argv = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={directory}/data", f"--web.listen-address=127.0.0.1:{port}"]
@@ -269,7 +270,17 @@ def slow_tokens_send_one_page_and_recovery_resolves_it():
 
 
 def outage_sends_one_page_and_burns_the_budget_of_the_refused_requests():
-    """One model of three loses its only server, whose listener closes. The page lasts until the server is back, although scrapes fail meanwhile."""
+    """One model of three loses its only server."""
+    _outage(OUTAGE_SECONDS, ())
+
+
+def outage_of_the_only_pod_in_its_namespace_sends_one_page():
+    """A quarter of an hour, unscaled."""
+    _outage(15 * 60 / SCALE, ("alone", "prod", "prod"))
+
+
+def _outage(seconds, namespaces):
+    """The listener of the dead server closes. The page lasts until the server is back, although scrapes fail meanwhile."""
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         on_call = stack.enter_context(_OnCall())
@@ -277,7 +288,7 @@ def outage_sends_one_page_and_burns_the_budget_of_the_refused_requests():
         others = {model: stack.enter_context(Tokometer(other.port, slo=_slo())) for model, other in others.items()}
         server = stack.enter_context(start_sim(*HEALTHY, "--model", "slowed"))
         relay = stack.enter_context(Tokometer(server.port, slo=_slo()))
-        stack.enter_context(_prometheus(directory, on_call, [relay.admin, *(other.admin for other in others.values())]))
+        stack.enter_context(_prometheus(directory, on_call, [relay.admin, *(other.admin for other in others.values())], namespaces))
         for model, other in others.items():
             stack.enter_context(_Traffic(other.port, model))
         traffic = stack.enter_context(_Traffic(relay.port, "slowed", may_fail=True))
@@ -290,12 +301,13 @@ def outage_sends_one_page_and_burns_the_budget_of_the_refused_requests():
         # One minute of `for`, and the delays of scrapes and evaluations.
         at, alert = until(lambda: on_call.find("firing", **page), "a page", 60 / SCALE + MAX_DELAY_SECONDS + 10)
         assert alert["labels"]["model"] == "slowed", alert["labels"]
+        assert alert["labels"].get("namespace") == (namespaces[0] if namespaces else None), alert["labels"]
         print(f"    page {at - stopped:.1f} s after the stop ({(at - stopped) * SCALE / 60:.0f} min unscaled)")
-        until(lambda: time.time() - stopped >= OUTAGE_SECONDS / 2, "half of the outage", OUTAGE_SECONDS)
+        until(lambda: time.time() - stopped >= seconds / 2, "half of the outage", seconds)
         relay.child.send_signal(signal.SIGSTOP)
-        time.sleep(min(3.5, OUTAGE_SECONDS / 4))  # Three scrapes fail.
+        time.sleep(min(3.5, seconds / 4))  # Three scrapes fail.
         relay.child.send_signal(signal.SIGCONT)
-        until(lambda: time.time() - stopped >= OUTAGE_SECONDS, "the outage", OUTAGE_SECONDS)
+        until(lambda: time.time() - stopped >= seconds, "the outage", seconds)
         assert not on_call.find("resolved", **page), "the page lasts as long as the outage"
         bad = relay.total("tokometer_slo_events_total", slo="availability", verdict="bad")
         lost = relay.total("tokometer_slo_lost_events_total", slo="availability")
@@ -305,7 +317,7 @@ def outage_sends_one_page_and_burns_the_budget_of_the_refused_requests():
         stack.enter_context(start_sim(*HEALTHY, "--model", "slowed", port=server.port))
         until(lambda: on_call.find("resolved", **page), "the page is resolved", 120 / SCALE + MAX_DELAY_SECONDS + 10)
         assert [other.total("tokometer_slo_lost_events_total") for other in others.values()] == [0, 0]
-        pages = [a for at, a in on_call.received if a["status"] == "firing" and a["labels"]["severity"] == "critical" and at < stopped + OUTAGE_SECONDS]
+        pages = [a for at, a in on_call.received if a["status"] == "firing" and a["labels"]["severity"] == "critical" and at < stopped + seconds]
         # Alertmanager repeats a notification every hour.
         assert {(a["labels"]["alertname"], a["startsAt"]) for a in pages} == {("LLMUpstreamDown", alert["startsAt"])}, f"one outage is one page: {pages}"
 
