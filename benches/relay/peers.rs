@@ -90,8 +90,11 @@ impl Peer {
                 return (!runs).then(|| format!("{} has no `run` command", binary.display()));
             }
             Peer::Tap | Peer::TapStopped => {
-                let settings =
-                    capture::Settings { ports: vec![1], interface: capture::Interface::Any, buffer_bytes: 0 };
+                let settings = capture::Settings {
+                    ports: vec![1],
+                    interface: capture::Interface::Any,
+                    buffer: tokometer_settings::Size(0),
+                };
                 return capture::Capture::open(&settings).err().map(|error| error.to_string());
             }
             Peer::Pingora => {

@@ -140,7 +140,7 @@ fn run_with(
     drop(inside);
     runtime.block_on(async {
         match &config.settings.tap {
-            Some(tap) => tracing::info!(ports = ?tap.ports, interface = %tap.interface, buffer_bytes = tap.buffer_bytes, "Capturing packets."),
+            Some(tap) => tracing::info!(ports = ?tap.ports, interface = %tap.interface, buffer_bytes = tap.buffer.0, "Capturing packets."),
             None => for (listener, address) in config.settings.listeners.iter().zip(instrument.addresses()) {
                 tracing::info!(listen = %address, upstream = %listener.upstream, "Relaying.");
             },

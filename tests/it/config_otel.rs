@@ -128,7 +128,7 @@ fn metrics_variables_set_interval_temporality_and_histograms() {
     ]);
     assert_eq!(settings.metrics.interval, Duration::from_secs(15));
     assert_eq!(settings.metrics.temporality, Temporality::LowMemory);
-    assert!(settings.metrics.exponential && !settings.exemplars);
+    assert!(settings.metrics.exponential && !settings.prometheus.exemplars);
     assert_eq!(settings.semconv, Semconv::Latest);
     assert_eq!(export(&[("OTEL_SEMCONV_STABILITY_OPT_IN", "http")]).semconv, Semconv::V1_41);
 }

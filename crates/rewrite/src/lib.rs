@@ -7,16 +7,33 @@
 mod body;
 mod client;
 mod deferred;
-mod events;
 mod framing;
-mod include_usage;
-mod members;
 mod message;
 mod proxy;
 mod request;
 mod settings;
-mod strip_usage;
 mod trace;
 mod upstream;
 
+use std::any::Any;
+use std::sync::Arc;
+
+use tokometer_proxy::listen::{Handler, Handlers, Server};
+use tokometer_proxy::relay::Relay;
+
+use proxy::Proxy;
 pub use settings::Settings;
+
+impl Handlers for Settings {
+    fn handler(&self, relay: &Arc<Relay>, listener: usize, server: Arc<dyn Server>) -> Arc<dyn Handler> {
+        Arc::new(Proxy::new(&Arc::new(self.clone()), relay, listener, server))
+    }
+
+    fn equals(&self, other: &dyn Handlers) -> bool {
+        other.as_any().downcast_ref() == Some(self)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,6 +1,5 @@
 //! The HTTP proxy of one listener on one thread, as pingora filters.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -16,6 +15,7 @@ use pingora::{Error, ErrorSource, ErrorType, Result};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::body::strip_usage::StripUsage;
 use crate::body::{Body, RATIO};
 use crate::client::{Client, Connection, SMALL_HEADERS, connection};
 use crate::deferred::Deferred;
@@ -23,11 +23,10 @@ use crate::framing::{ambiguous, content_length, size};
 use crate::message::Messages;
 use crate::request::{COPY, REQUEST, RESPONSE, RequestState};
 use crate::settings::Settings;
-use crate::strip_usage::StripUsage;
 use crate::trace;
 use crate::upstream::{Peers, UNREACHABLE, UPSTREAM, cause, ended_by, logged, status, unreached};
 use tokometer_observe::input::{Close, Direction, Side};
-use tokometer_proxy::listen::{self, Handler, Handlers, Server};
+use tokometer_proxy::listen::{self, Handler, Server};
 use tokometer_proxy::relay::{Guard, Outcome, Phase, Relay, Rewrite, Stream, Unreachable, Unreached, error_body};
 use tokometer_wire::budget::{Account, Budget, Exhausted};
 
@@ -127,20 +126,6 @@ impl Handler for Proxy {
     async fn drain(&self) {
         self.drains.send_replace(true);
         self.http.http_cleanup().await;
-    }
-}
-
-impl Handlers for Settings {
-    fn handler(&self, relay: &Arc<Relay>, listener: usize, server: Arc<dyn Server>) -> Arc<dyn Handler> {
-        Arc::new(Proxy::new(&Arc::new(self.clone()), relay, listener, server))
-    }
-
-    fn equals(&self, other: &dyn Handlers) -> bool {
-        other.as_any().downcast_ref() == Some(self)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

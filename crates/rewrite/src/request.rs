@@ -6,9 +6,9 @@ use bytes::Bytes;
 use tokometer_wire::budget::{Account, Share};
 
 use crate::body::Body;
+use crate::body::strip_usage::StripUsage;
 use crate::client::Connection;
 use crate::message::Messages;
-use crate::strip_usage::StripUsage;
 use tokometer_observe::input::TraceParent;
 
 /// Indices of [`RequestState::shares`]: large headers of the request on HTTP/2 and of the response, and pingora's copy

@@ -16,9 +16,7 @@ use std::time;
 
 use crate::admin;
 use crate::config::checked::problems::{size, unknown_route};
-use crate::config::raw::{
-    AccessLog, Admin, Log, LogFormat, Observe, Process, Prometheus, PromptClasses, Raw, Telemetry,
-};
+use crate::config::raw::{AccessLog, Admin, Log, LogFormat, Observe, Process, PromptClasses, Raw, Telemetry};
 use crate::config::sources::Environment;
 use crate::config::{address, otel};
 use crate::logging::{self, AccessLogSettings};
@@ -201,7 +199,6 @@ fn export(
 ) -> export::Settings {
     let Telemetry { semconv, resource, max_models, max_label_sets, prompt_classes } = &raw.telemetry;
     let PromptClasses { input_length, cache_hit } = prompt_classes;
-    let Prometheus { profile, native_histograms, exemplars } = raw.prometheus.clone();
     export::Settings {
         semconv: *semconv,
         resource: otel::resource(environment, resource, &raw.admin.listen, !raw.tap.ports.is_empty()),
@@ -212,9 +209,7 @@ fn export(
             input_bounds: if *input_length { INPUT_LENGTH_BOUNDS.to_vec() } else { Vec::new() },
             cache_hit: *cache_hit,
         },
-        profile,
-        native_histograms,
-        exemplars,
+        prometheus: raw.prometheus,
         metrics: otlp::metrics(&raw.otlp, problems),
         traces: otlp::traces(&raw.otlp, problems),
         ..export::Settings::default()

@@ -1,7 +1,6 @@
 //! The block `tap`: the servers whose packets are captured, in place of listeners.
 
 use crate::config::checked::problems::Problems;
-use crate::config::raw::Tap;
 use tokometer_proxy::listen::{Address, Listener};
 use tokometer_tap::capture;
 
@@ -9,8 +8,8 @@ use tokometer_tap::capture;
 const MAX_PORTS: usize = 64;
 
 /// Checks the block; `None` if no port is set and connections are forwarded.
-pub(super) fn capture(raw: &Tap, problems: &mut Problems<'_>) -> Option<capture::Settings> {
-    let Tap { ports, interface, buffer } = raw;
+pub(super) fn capture(raw: &capture::Settings, problems: &mut Problems<'_>) -> Option<capture::Settings> {
+    let ports = &raw.ports;
     for (index, port) in ports.iter().enumerate() {
         if *port == 0 || ports.iter().take(index).any(|earlier| earlier == port) {
             let message = format!("invalid port {port}; write each port of a server once, from 1 to 65535");
@@ -20,15 +19,10 @@ pub(super) fn capture(raw: &Tap, problems: &mut Problems<'_>) -> Option<capture:
     if ports.len() > MAX_PORTS {
         problems.error("tap.ports", format!("{} ports; at most {MAX_PORTS} are supported", ports.len()));
     }
-    if interface.is_empty() {
+    if raw.interface == capture::Interface::Named(String::new()) {
         problems.error("tap.interface", "the name is empty; write any, or a name such as eth0");
     }
-    let interface = match interface.as_str() {
-        "any" => capture::Interface::Any,
-        name => capture::Interface::Named(name.to_owned()),
-    };
-    let buffer_bytes = usize::try_from(buffer.0).unwrap_or(usize::MAX);
-    (!ports.is_empty()).then(|| capture::Settings { ports: ports.clone(), interface, buffer_bytes })
+    (!ports.is_empty()).then(|| raw.clone())
 }
 
 /// The servers as listeners: clients connect to them directly.

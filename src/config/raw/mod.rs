@@ -32,9 +32,9 @@ mod traffic;
 
 pub use slo::{AppliesTo, Availability, Budget, DecodeRate, Goodput, RequestTargets, Slo, Stall, Tenants, Ttft};
 pub use telemetry::{
-    Compression, Destination, Histograms, Otlp, OtlpMetrics, OtlpTraces, Prometheus, PromptClasses, Sampler, Telemetry,
+    Compression, Destination, Histograms, Otlp, OtlpMetrics, OtlpTraces, PromptClasses, Sampler, Telemetry,
 };
-pub use traffic::{Engine, EngineSpans, Listener, ListenerScrape, Mode, Observe, Scrape, Tap, Tls, UpstreamTls};
+pub use traffic::{Engine, EngineSpans, Listener, ListenerScrape, Mode, Observe, Scrape, Tls, UpstreamTls};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,9 @@ use serde::{Deserialize, Serialize};
 use crate::admin;
 use tokometer_proxy::relay;
 use tokometer_settings::Duration;
+use tokometer_tap::capture;
 use tokometer_telemetry::accounting::Prices;
+use tokometer_telemetry::export::Prometheus;
 use tokometer_telemetry::live::Bounds;
 
 block! {
@@ -51,7 +53,7 @@ block! {
         /// Listen addresses, each with its upstream server. One process can serve several upstreams.
         listeners: Vec<Listener> = vec![Listener::default()],
         /// Settings of `tokometer tap`, which captures packets instead of forwarding connections (docs/how-to/tap.md).
-        tap: Tap = Tap::default(),
+        tap: capture::Settings = capture::Settings::default(),
         /// Process-wide settings: threads and shutdown.
         process: Process = Process::default(),
         /// How connections are forwarded. These settings do not change the forwarded bytes; only rewrite mode does.

@@ -49,23 +49,6 @@ block! {
     }
 }
 
-block! {
-    /// The Prometheus endpoint.
-    Prometheus {
-        /// `fleet` exports only the metrics, labels and buckets that the generated rules and dashboards read: less than
-        /// a third of the series, for large fleets (docs/how-to/scale.md). Counters that no rule reads appear with their
-        /// first count.
-        profile: export::Profile = export::Settings::default().profile,
-        /// If true, exports native histograms in addition to classic ones, for scrapers that accept the protobuf
-        /// format.
-        native_histograms: bool = export::Settings::default().native_histograms,
-        /// Exemplars with trace ids, for scrapers that accept the OpenMetrics or protobuf format: `always_off` disables
-        /// them; `trace_based` and `always_on` enable them.
-        #[schemars(extend("x-variable" = true))]
-        exemplars: bool = export::Settings::default().exemplars,
-    }
-}
-
 /// Compression of request bodies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

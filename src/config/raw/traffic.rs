@@ -1,4 +1,4 @@
-//! The blocks of the data path: `listeners`, `tap`, `observe`, `scrape`, `engine_spans`.
+//! The blocks of the data path: `listeners`, `observe`, `scrape`, `engine_spans`.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,6 @@ use serde_json::Value;
 use tokometer_engine::{engine_spans, scrape};
 use tokometer_observe::observer;
 use tokometer_settings::{Duration, Size};
-use tokometer_tap::capture;
 use tokometer_telemetry::tokenizer;
 
 /// One listener: a listen address and its upstream.
@@ -190,21 +189,6 @@ block! {
         /// span, only one record in 32 is held.
         #[schemars(extend("x-range" = ["100ms", "10m"]))]
         wait: Duration = Duration(engine_spans::Settings::default().wait),
-    }
-}
-
-block! {
-    /// Settings of `tokometer tap`, which captures packets instead of forwarding connections (docs/how-to/tap.md).
-    Tap {
-        /// TCP ports of the servers, as with `--port`. Each port is reported as a listener with the port as its name;
-        /// `listeners` is not used.
-        ports: Vec<u16> = Vec::new(),
-        /// Network interface, as with `--interface`: `eth0`, `lo`, or `any` for all interfaces.
-        interface: String = capture::Interface::Any.to_string(),
-        /// Buffer size for captured packets waiting to be processed, in multiples of 512KiB. If the buffer is full,
-        /// packets are lost and counted. Traffic is not affected.
-        #[schemars(extend("x-range" = ["2MiB", "1GiB"]))]
-        buffer: Size = Size(16 << 20),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokometer_decode::Route;
 use tokometer_observe::measure::{Gap, Labels, Outcome, Record, Sink};
-use tokometer_telemetry::export::{Exporters, Profile, Settings};
+use tokometer_telemetry::export::{Exporters, Profile, Prometheus, Settings};
 
 use super::text::{Form, Samples};
 use super::{records, text};
@@ -199,7 +199,7 @@ fn label_sets_over_the_cap_replace_idle_ones() {
 #[test]
 fn sums_of_the_fleet_profile_keep_the_counts_of_replaced_label_sets() {
     let settings = Settings {
-        profile: Profile::Fleet,
+        prometheus: Prometheus { profile: Profile::Fleet, ..Prometheus::default() },
         max_label_sets: 2,
         label_idle: Duration::from_millis(1),
         ..Settings::default()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use prost::Message;
 use tokometer_decode::Route;
 use tokometer_observe::measure::{Labels, Outcome, Record, Sink};
-use tokometer_telemetry::export::{Exporters, Profile, Semconv, Settings, protobuf};
+use tokometer_telemetry::export::{Exporters, Profile, Prometheus, Semconv, Settings, protobuf};
 
 use super::text::Form;
 use super::{records, text};
@@ -193,7 +193,8 @@ fn rejected_model_names_take_no_place() {
 #[test]
 fn fleet_profile_has_at_most_900_series_for_three_models_on_two_routes() {
     let page = |profile| {
-        let exporters = start(&Settings { profile, ..records::settings() });
+        let exporters =
+            start(&Settings { prometheus: Prometheus { profile, ..Prometheus::default() }, ..records::settings() });
         for model in ["a", "b", "c"] {
             for route in [Route::Chat, Route::Completions] {
                 let labels = Arc::new(Labels { route, ..records::labels(model) });
@@ -262,7 +263,10 @@ fn protobuf_has_native_and_classic_histograms() {
     }
     assert!(histograms > 10);
 
-    let classic = start(&Settings { native_histograms: false, ..records::settings() });
+    let classic = start(&Settings {
+        prometheus: Prometheus { native_histograms: false, ..Prometheus::default() },
+        ..records::settings()
+    });
     records::play(&classic);
     let body = classic.scrape(Some(PROTOBUF)).body;
     let mut rest = body.as_slice();

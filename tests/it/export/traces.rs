@@ -14,7 +14,7 @@ use tokometer_decode::Route;
 use tokometer_metrics::table::{Kind, Scope, TABLE};
 use tokometer_observe::measure::{Blocked, Gap, Labels, Outcome, Record, Sink, Targets, TraceParent};
 use tokometer_telemetry::export::protobuf::MetricFamily;
-use tokometer_telemetry::export::{Endpoint, Exporters, Protocol, Sampler, Semconv, Settings, Traces};
+use tokometer_telemetry::export::{Endpoint, Exporters, Prometheus, Protocol, Sampler, Semconv, Settings, Traces};
 
 use super::collector::Collector;
 use super::otlp::endpoint;
@@ -313,7 +313,8 @@ fn without_exporter_exemplars_point_to_the_caller_span() {
     assert!(!exemplars.is_empty());
     assert!(exemplars.iter().all(|e| e.labels["trace_id"] == format!("{TRACE:032x}")));
     assert!(exemplars.iter().all(|e| e.labels["span_id"] == format!("{CALLER:016x}")));
-    let settings = Settings { exemplars: false, ..records::settings() };
+    let settings =
+        Settings { prometheus: Prometheus { exemplars: false, ..Prometheus::default() }, ..records::settings() };
     let without = records::start(&settings).unwrap();
     without.record(&Arc::new(Record { trace: caller(true), ..records::good("m") }));
     let page = String::from_utf8(without.scrape(Some("application/openmetrics-text")).body).unwrap();

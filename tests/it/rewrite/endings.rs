@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
@@ -31,21 +32,30 @@ enum End {
 fn outcome(sent: &[&[u8]], end: End) -> (Outcome, String) {
     let (listener, server) = peer::listen();
     let mut proxy = Proxy::to(server, usage());
+    let (seen, forwarded) = channel();
     let got = thread::scope(|scope| {
-        scope.spawn(|| {
+        scope.spawn(move || {
             let mut stream = peer::prepare(listener.accept().unwrap().0);
             read_request(&mut stream);
             sent.iter().for_each(|bytes| stream.write_all(bytes).unwrap());
             if end == End::Reset {
-                // Gives the proxy time to read all bytes before the reset.
-                thread::sleep(Duration::from_millis(100));
+                // A reset discards bytes that the proxy has not read yet.
+                if !sent.is_empty() {
+                    forwarded.recv().unwrap();
+                }
                 Wire::reset(&mut stream);
             }
         });
         let mut client = peer::dial(proxy.address);
         client.write_all(&chat(BODY)).unwrap();
-        let mut got = Vec::new();
-        client.read_to_end(&mut got).ok();
+        let (mut got, mut buffer) = (Vec::new(), [0; 4096]);
+        while let Ok(len @ 1..) = client.read(&mut buffer) {
+            got.extend(&buffer[..len]);
+            if String::from_utf8_lossy(&got).contains(TEXT) {
+                // The server may have finished.
+                seen.send(()).ok();
+            }
+        }
         got
     });
     proxy.stop();

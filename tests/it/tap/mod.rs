@@ -36,7 +36,7 @@ impl Captured {
         let settings = capture::Settings {
             ports: ports.to_vec(),
             interface: Interface::Named("lo".to_owned()),
-            buffer_bytes: 64 << 20,
+            buffer: tokometer_settings::Size(64 << 20),
         };
         let capture = match Capture::open(&settings) {
             Ok(capture) => capture,

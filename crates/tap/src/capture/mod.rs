@@ -7,6 +7,10 @@ mod ring;
 use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokometer_settings::Size;
+
 use crate::capture::ring::{BLOCK_BYTES, Losses, RETIRE, Ring, RingPacket};
 use crate::packet::{Clock, Link, Packet};
 use crate::tap::Tap;
@@ -23,25 +27,49 @@ const FILLING: Duration = Duration::from_millis(3 * RETIRE.as_millis() as u64);
 /// A larger difference between the clocks is a step of the system clock, not the inaccuracy of reading two clocks.
 const STEP: Duration = Duration::from_millis(1);
 
-/// What to capture.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Settings of `tokometer tap`, which captures packets instead of forwarding connections (docs/how-to/tap.md).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Settings {
-    /// TCP ports of the servers.
+    /// TCP ports of the servers, as with `--port`. Each port is reported as a listener with the port as its name;
+    /// `listeners` is not used.
     pub ports: Vec<u16>,
-    /// The interface.
+    /// Network interface, as with `--interface`: `eth0`, `lo`, or `any` for all interfaces.
+    #[schemars(with = "String")]
     pub interface: Interface,
-    /// Memory for packets that wait to be processed, rounded down to multiples of 512 KiB, at least 2 MiB.
-    pub buffer_bytes: usize,
+    /// Buffer size for captured packets waiting to be processed, in multiples of 512KiB. If the buffer is full, packets
+    /// are lost and counted. Traffic is not affected.
+    #[schemars(extend("x-range" = ["2MiB", "1GiB"]))]
+    pub buffer: Size,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { ports: Vec::new(), interface: Interface::Any, buffer: Size(16 << 20) }
+    }
 }
 
 /// The interfaces whose packets are captured.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
 pub enum Interface {
     /// All interfaces.
     #[default]
     Any,
     /// The interface with this name, such as `eth0`.
     Named(String),
+}
+
+impl From<String> for Interface {
+    fn from(name: String) -> Interface {
+        if name == "any" { Interface::Any } else { Interface::Named(name) }
+    }
+}
+
+impl From<Interface> for String {
+    fn from(interface: Interface) -> String {
+        interface.to_string()
+    }
 }
 
 impl std::fmt::Display for Interface {
@@ -87,7 +115,8 @@ impl Capture {
     /// # Errors
     /// When the process lacks the capability, or the system lacks the interface or memory.
     pub fn open(settings: &Settings) -> Result<Capture, Error> {
-        let blocks = (settings.buffer_bytes / BLOCK_BYTES).max(MIN_BLOCKS);
+        let buffer = usize::try_from(settings.buffer.0).unwrap_or(usize::MAX);
+        let blocks = (buffer / BLOCK_BYTES).max(MIN_BLOCKS);
         let interface = match &settings.interface {
             Interface::Any => 0,
             Interface::Named(name) => ring::interface(name).ok_or_else(|| Error::NoInterface(name.clone()))?,

@@ -19,4 +19,6 @@ pub use otlp::{CollectorClient, usable_endpoint};
 pub use page::{Page, protobuf};
 pub use profile::Profile;
 pub use series::histograms::{Histogram, Histograms};
-pub use settings::{Endpoint, Metrics, PromptClasses, Protocol, Sampler, Semconv, Settings, Temporality, Traces};
+pub use settings::{
+    Endpoint, Metrics, Prometheus, PromptClasses, Protocol, Sampler, Semconv, Settings, Temporality, Traces,
+};

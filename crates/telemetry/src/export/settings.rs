@@ -94,6 +94,28 @@ pub enum Sampler {
     Ratio(f64),
 }
 
+/// The Prometheus endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Prometheus {
+    /// `fleet` exports only the metrics, labels and buckets that the generated rules and dashboards read: less than a
+    /// third of the series, for large fleets (docs/how-to/scale.md). Counters that no rule reads appear with their first
+    /// count.
+    pub profile: Profile,
+    /// If true, exports native histograms in addition to classic ones, for scrapers that accept the protobuf format.
+    pub native_histograms: bool,
+    /// Exemplars with trace ids, for scrapers that accept the OpenMetrics or protobuf format: `always_off` disables
+    /// them; `trace_based` and `always_on` enable them.
+    #[schemars(extend("x-variable" = true))]
+    pub exemplars: bool,
+}
+
+impl Default for Prometheus {
+    fn default() -> Prometheus {
+        Prometheus { profile: Profile::default(), native_histograms: true, exemplars: true }
+    }
+}
+
 /// OTLP metrics: keys of `otlp.metrics` that need no conversion, and values derived from its other keys.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -223,12 +245,8 @@ pub struct Settings {
     pub label_idle: Duration,
     /// Prompt classes as attributes.
     pub prompt_classes: PromptClasses,
-    /// The content of the Prometheus page.
-    pub profile: Profile,
-    /// Whether the protobuf format of the Prometheus endpoint has native histograms in addition to classic ones.
-    pub native_histograms: bool,
-    /// Whether histogram buckets have exemplars.
-    pub exemplars: bool,
+    /// The Prometheus page.
+    pub prometheus: Prometheus,
     /// OTLP metrics.
     pub metrics: Metrics,
     /// OTLP traces.
@@ -238,7 +256,7 @@ pub struct Settings {
 impl Settings {
     /// True if histograms have exponential buckets: for the Prometheus page, or for OTLP.
     pub(crate) fn gathers_native(&self) -> bool {
-        self.native_histograms || self.metrics.endpoint.is_some() && self.metrics.exponential
+        self.prometheus.native_histograms || self.metrics.endpoint.is_some() && self.metrics.exponential
     }
 }
 
@@ -252,9 +270,7 @@ impl Default for Settings {
             max_label_sets: 512,
             label_idle: LABEL_IDLE,
             prompt_classes: PromptClasses::default(),
-            profile: Profile::default(),
-            native_histograms: true,
-            exemplars: true,
+            prometheus: Prometheus::default(),
             metrics: Metrics::default(),
             traces: Traces::default(),
         }

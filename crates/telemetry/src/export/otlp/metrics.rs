@@ -314,8 +314,8 @@ mod tests {
     use tokometer_metrics::table::{Id, Key, TABLE};
 
     use super::*;
-    use crate::export::Metrics;
     use crate::export::series::{Families, Series};
+    use crate::export::{Metrics, Prometheus};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -324,7 +324,8 @@ mod tests {
         let (protocol, headers, timeout) = (crate::export::Protocol::HttpProtobuf, Vec::new(), SECOND);
         let endpoint = Endpoint { url, protocol, headers, gzip: false, timeout, ca: None, identity: None };
         let metrics = Metrics { endpoint: Some(endpoint), temporality, exponential, ..Metrics::default() };
-        Settings { metrics, native_histograms: false, ..Settings::default() }
+        let prometheus = Prometheus { native_histograms: false, ..Prometheus::default() };
+        Settings { metrics, prometheus, ..Settings::default() }
     }
 
     fn attributes(id: Id, tenant: &'static str) -> Attributes {

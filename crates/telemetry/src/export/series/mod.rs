@@ -158,7 +158,7 @@ impl Families {
             settings.semconv.has(metric.generation).then(|| Family {
                 metric,
                 series: RwLock::default(),
-                kept: settings.profile.of(metric),
+                kept: settings.prometheus.profile.of(metric),
                 removed: Mutex::default(),
                 unsent: Mutex::default(),
             })
@@ -166,9 +166,9 @@ impl Families {
         Families {
             by_id: TABLE.iter().map(family).collect(),
             native: settings.gathers_native(),
-            exemplars: settings.exemplars,
+            exemplars: settings.prometheus.exemplars,
             pushed: settings.metrics.endpoint.is_some(),
-            shows_native: settings.native_histograms,
+            shows_native: settings.prometheus.native_histograms,
         }
     }
 

@@ -1,5 +1,10 @@
 //! Request bodies to be changed: each is collected, then edited as a whole.
 
+pub(crate) mod events;
+pub(crate) mod include_usage;
+pub(crate) mod members;
+pub(crate) mod strip_usage;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,7 +14,7 @@ use tokometer_wire::budget::{Account, Exhausted, Share};
 use tokometer_wire::coding::{Codings, Decoder, Limits};
 use tokometer_wire::websocket::Sender;
 
-use crate::include_usage::{self, ADDED_BYTES, Edit, Unchanged};
+use crate::body::include_usage::{ADDED_BYTES, Edit, Unchanged};
 use tokometer_proxy::relay::Outcome;
 
 /// Larger bodies are parsed outside of the data path's threads, because this can take milliseconds.

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::members::{Member, members};
+use crate::body::members::{Member, members};
 
 /// The option, as a member of the body and as the value of `stream_options`.
 const MEMBER: &str = r#","stream_options":{"include_usage":true}"#;

@@ -11,8 +11,8 @@ use memchr::memmem::{self, Finder};
 
 use tokometer_wire::budget::{Account, Share};
 
-use crate::events::Boundary;
-use crate::members::{Member, members};
+use crate::body::events::Boundary;
+use crate::body::members::{Member, members};
 
 /// Maximum size of an incomplete event that is held back. Larger events pass unmodified, because events with counts are
 /// small.
