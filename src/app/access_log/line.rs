@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::Value;
 
 use crate::app::fields::{Member, escaped, members, object};
@@ -48,23 +49,10 @@ fn bare(text: &str) -> String {
 /// `2026-11-20T10:11:12.345Z` (RFC 3339). Times before 1970 become 1970.
 pub(in crate::app) fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Converts days to a Gregorian date. Each year starts on 1 March, so that the leap day is its last day.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * day + 2) / 153;
-    let day = day - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = era * 400 + year + u64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}Z",
-        second / 3600,
-        second / 60 % 60,
-        second % 60,
-        since.subsec_millis()
-    )
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    let time = DateTime::from_timestamp(seconds, since.subsec_nanos());
+    // A capture file can contain any time.
+    time.unwrap_or(DateTime::<Utc>::MAX_UTC).to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 #[cfg(test)]
@@ -87,6 +75,11 @@ mod tests {
         for (seconds, expected) in table {
             assert_eq!(rfc3339(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)), expected);
         }
+        assert_eq!(
+            rfc3339(SystemTime::UNIX_EPOCH + Duration::from_millis(1_735_689_600_007)),
+            "2025-01-01T00:00:00.007Z"
+        );
+        assert!(rfc3339(SystemTime::UNIX_EPOCH + Duration::from_secs(i64::MAX as u64 / 2)).ends_with("Z"));
     }
 
     #[test]
