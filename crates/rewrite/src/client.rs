@@ -19,7 +19,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokometer_wire::budget::{Exhausted, Share};
 
-use crate::deferred::{Deferred, Input};
+use crate::deferred::{DeferredInput, Input};
 use tokometer_proxy::listen::{self, Route};
 use tokometer_proxy::relay::{OpenRequests, Phase, Relay, Stream};
 
@@ -123,7 +123,7 @@ pub(crate) struct Client {
     /// Bytes read ahead to detect the protocol.
     peeked: Vec<u8>,
     relay: Arc<Relay>,
-    deferred: Arc<Deferred>,
+    deferred: Arc<DeferredInput>,
     connection: Arc<Connection>,
     digest: Arc<ProxyDigest>,
     /// When the client stopped accepting bytes.
@@ -137,7 +137,12 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    pub(crate) fn new(stream: Stream, relay: Arc<Relay>, deferred: Arc<Deferred>, connection: Connection) -> Client {
+    pub(crate) fn new(
+        stream: Stream,
+        relay: Arc<Relay>,
+        deferred: Arc<DeferredInput>,
+        connection: Connection,
+    ) -> Client {
         let connection = Arc::new(connection);
         // pingora passes this digest, and with it the connection, to HTTP/1 requests and HTTP/2 streams. The response
         // is a placeholder.

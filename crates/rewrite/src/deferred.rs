@@ -31,7 +31,7 @@ const REPORT_BYTES: u64 = 256 << 10;
 
 /// The items of the requests of one listener on one thread.
 #[derive(Default)]
-pub(crate) struct Deferred(Mutex<State>);
+pub(crate) struct DeferredInput(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -84,7 +84,7 @@ pub(crate) enum Input {
     Closed(Close),
 }
 
-impl Deferred {
+impl DeferredInput {
     /// Begins a request, and returns its id.
     pub(crate) fn begin(&self, guard: Guard) -> u64 {
         let mut state = self.lock();
@@ -349,17 +349,17 @@ mod tests {
     }
 
     /// Requests 1 to `requests`, and what their observers get.
-    fn requests(requests: u64) -> (Arc<Deferred>, Log) {
+    fn requests(requests: u64) -> (Arc<DeferredInput>, Log) {
         let log = Log::default();
         let relay = Relay::new(Settings::default(), 1, Arc::new(log.clone()), Drain::new());
-        let deferred = Arc::<Deferred>::default();
+        let deferred = Arc::<DeferredInput>::default();
         for _ in 0..requests {
             deferred.begin(Guard::of_request(&relay, 0, "server".into(), None));
         }
         (deferred, log)
     }
 
-    fn push(deferred: &Arc<Deferred>, request: u64, text: &str) {
+    fn push(deferred: &Arc<DeferredInput>, request: u64, text: &str) {
         deferred.push_bytes(request, Direction::Response, |bytes| bytes.extend_from_slice(text.as_bytes()));
     }
 

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use pingora::http::{RequestHeader, ResponseHeader};
 
-use crate::deferred::{Deferred, Input};
+use crate::deferred::{DeferredInput, Input};
 use tokometer_observe::input::{Close, Direction, TraceParent};
 use tokometer_proxy::relay::{Guard, OpenRequest};
 
 /// The messages of one request and its response.
 pub(crate) struct Messages {
-    deferred: Arc<Deferred>,
+    deferred: Arc<DeferredInput>,
     /// Identifies the request.
     id: u64,
     /// The request, among those of its connection.
@@ -45,7 +45,7 @@ enum Framing {
 }
 
 impl Messages {
-    pub(crate) fn new(deferred: &Arc<Deferred>, guard: Guard, open: OpenRequest) -> Messages {
+    pub(crate) fn new(deferred: &Arc<DeferredInput>, guard: Guard, open: OpenRequest) -> Messages {
         let id = deferred.begin(guard);
         Messages {
             deferred: Arc::clone(deferred),
@@ -57,7 +57,7 @@ impl Messages {
         }
     }
 
-    /// Identifies the request in [`Deferred`].
+    /// Identifies the request in [`DeferredInput`].
     pub(crate) fn id(&self) -> u64 {
         self.id
     }

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use crate::body::strip_usage::StripUsage;
 use crate::body::{Body, RATIO};
 use crate::client::{Client, Connection, SMALL_HEADERS, connection};
-use crate::deferred::Deferred;
+use crate::deferred::DeferredInput;
 use crate::framing::{ambiguous, content_length, size};
 use crate::message::Messages;
 use crate::request::{COPY, REQUEST, RESPONSE, RequestState};
@@ -42,7 +42,7 @@ pub(crate) struct Proxy {
     http: Arc<HttpProxy<Filters>>,
     relay: Arc<Relay>,
     settings: Arc<Settings>,
-    deferred: Arc<Deferred>,
+    deferred: Arc<DeferredInput>,
     drains: watch::Sender<bool>,
 }
 
@@ -52,7 +52,7 @@ struct Filters {
     relay: Arc<Relay>,
     listener: usize,
     peers: Peers,
-    deferred: Arc<Deferred>,
+    deferred: Arc<DeferredInput>,
     budget: Budget,
 }
 

@@ -5,7 +5,7 @@
 //! `vllm --grpc`, SGLang and TensorRT-LLM; Triton and KServe `grpc_service.proto` (triton-inference-server/common).
 
 use super::Place;
-use crate::response::{Flag, Reading};
+use crate::response::{Flag, ResponseState};
 use crate::scan::protobuf::{Fields, Scanner, Shape, Sink};
 use crate::scan::{Capture, Sink as _};
 use crate::{Channels, EngineFacts, FinishReason, StreamEvent};
@@ -227,13 +227,13 @@ impl GrpcResponse {
     }
 
     /// Processes the next bytes of a message.
-    pub(crate) fn feed(&mut self, bytes: &[u8], reading: &mut Reading) {
+    pub(crate) fn feed(&mut self, bytes: &[u8], reading: &mut ResponseState) {
         let GrpcResponse { scanner, message, word, .. } = self;
         scanner.feed(bytes, &mut Taking { reading, message, word });
     }
 
     /// Ends the message and returns its event.
-    pub(crate) fn end_message(&mut self, reading: &mut Reading) -> StreamEvent {
+    pub(crate) fn end_message(&mut self, reading: &mut ResponseState) -> StreamEvent {
         reading.mark(self.engine);
         let whole = self.scanner.finish();
         let Message { is_final, filled, text, .. } = std::mem::take(&mut self.message);
@@ -244,7 +244,7 @@ impl GrpcResponse {
 
 /// Fills the event's draft with the values that the scanner finds.
 struct Taking<'a> {
-    reading: &'a mut Reading,
+    reading: &'a mut ResponseState,
     message: &'a mut Message,
     word: &'a mut Capture<24>,
 }

@@ -54,11 +54,11 @@ impl scan::Place for Place {
 #[derive(Clone, Debug)]
 pub(super) struct AbortRequest {
     scanner: Scanner<Place>,
-    found: Found,
+    found: AbortedIds,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Found {
+struct AbortedIds {
     word: Capture<64>,
     ids: Vec<Box<str>>,
     all: bool,
@@ -68,7 +68,7 @@ struct Found {
 
 impl Default for AbortRequest {
     fn default() -> Self {
-        Self { scanner: Scanner::new(Place::Body), found: Found::default() }
+        Self { scanner: Scanner::new(Place::Body), found: AbortedIds::default() }
     }
 }
 
@@ -79,13 +79,13 @@ impl AbortRequest {
 
     /// The aborted requests; `None` if the body is incomplete. A body without an id aborts all requests.
     pub(super) fn aborted(&self) -> Option<Aborted> {
-        let Found { ids, all, named, .. } = &self.found;
+        let AbortedIds { ids, all, named, .. } = &self.found;
         let whole = self.scanner.is_done();
         whole.then(|| if *all || !named { Aborted::All } else { Aborted::Ids(ids.clone()) })
     }
 }
 
-impl Found {
+impl AbortedIds {
     fn add(&mut self, id: &str) {
         self.named = true;
         // LMDeploy: -1 is no session. SGLang: every id begins with an empty one.
@@ -98,7 +98,7 @@ impl Found {
     }
 }
 
-impl Sink<Place> for Found {
+impl Sink<Place> for AbortedIds {
     fn begin(&mut self, place: Place, first: u8) {
         self.all |= place == Place::All && first == b't';
     }

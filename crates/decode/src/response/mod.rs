@@ -11,18 +11,18 @@ pub(crate) use draft::Flag;
 pub(crate) use prediction::Prediction;
 #[cfg(test)]
 pub(crate) use prediction::skip_counts;
-pub(crate) use reading::Reading;
+pub(crate) use reading::ResponseState;
 
 use crate::dialect::{GrpcResponse, Place};
 use crate::framing::{DoneMark, Piece, PlainText, SseFramer, Verdict, next_piece};
 use crate::scan::{Pause, Scanner};
 use crate::{Channels, EngineFacts, Framing, ResponseText, Route, StreamEvent, TextLimits, TextMemory};
-use reading::Keeping;
+use reading::TextKeeper;
 
 /// The response metadata known up to an event.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseInfo<'a> {
-    reading: &'a Reading,
+    reading: &'a ResponseState,
     framing: Framing,
 }
 
@@ -55,7 +55,7 @@ pub struct ResponseDecoder {
     framer: SseFramer,
     done: DoneMark,
     scanner: Scanner<Place>,
-    reading: Reading,
+    reading: ResponseState,
     prediction: Prediction,
     end: End,
     /// Boxed: few responses use gRPC.
@@ -105,7 +105,7 @@ impl ResponseDecoder {
             framer: SseFramer::default(),
             done: DoneMark::default(),
             scanner: Scanner::new(root),
-            reading: Reading::default(),
+            reading: ResponseState::default(),
             prediction: Prediction::new(root),
             end: End::Other,
             grpc: route.grpc().filter(|_| framing == Framing::Grpc).map(|method| Box::new(GrpcResponse::new(method))),
@@ -344,7 +344,8 @@ impl ResponseDecoder {
         match &mut self.kept {
             None => self.scanner.feed(bytes, Pause::Never, &mut self.reading),
             Some(text) => {
-                let keeping = &mut Keeping { reading: &mut self.reading, text, whole: self.framing == Framing::Json };
+                let keeping =
+                    &mut TextKeeper { reading: &mut self.reading, text, whole: self.framing == Framing::Json };
                 self.scanner.feed(bytes, Pause::Never, keeping)
             }
         };

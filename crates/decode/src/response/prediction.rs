@@ -14,7 +14,7 @@ use std::hint::black_box;
 use memchr::memchr2;
 
 use super::draft::Facts;
-use super::reading::Reading;
+use super::reading::ResponseState;
 use crate::dialect::Place;
 use crate::scan::{Pause, Position, Scanner, Sink as _};
 
@@ -69,7 +69,7 @@ impl Prediction {
         &self,
         value: &'a [u8],
         scanner: &mut Scanner<Place>,
-        reading: &mut Reading,
+        reading: &mut ResponseState,
     ) -> Option<&'a [u8]> {
         let tail = self.tail()?;
         let rest = value.strip_prefix(self.head()?)?;
@@ -85,7 +85,7 @@ impl Prediction {
     }
 
     /// Scans the first line of an event's data.
-    pub(crate) fn scan_line(&mut self, line: &[u8], scanner: &mut Scanner<Place>, reading: &mut Reading) {
+    pub(crate) fn scan_line(&mut self, line: &[u8], scanner: &mut Scanner<Place>, reading: &mut ResponseState) {
         let rest = match self.head().and_then(|head| line.strip_prefix(head)) {
             Some(rest) => {
                 scanner.resume_at(self.at_text);
@@ -118,14 +118,14 @@ impl Prediction {
 
     /// Resumes the scanner and the reading at the end of the known tail.
     #[inline]
-    fn resume_after_tail(&self, scanner: &mut Scanner<Place>, reading: &mut Reading) {
+    fn resume_after_tail(&self, scanner: &mut Scanner<Place>, reading: &mut ResponseState) {
         scanner.resume_at(self.after_tail);
         reading.assume(self.facts_after_tail);
     }
 
     /// Scans the bytes after the known tail. Not inlined, to keep the common case without such bytes fast.
     #[inline(never)]
-    fn scan_after_tail(&self, rest: &[u8], scanner: &mut Scanner<Place>, reading: &mut Reading) {
+    fn scan_after_tail(&self, rest: &[u8], scanner: &mut Scanner<Place>, reading: &mut ResponseState) {
         self.resume_after_tail(scanner, reading);
         let rest = skip_counts(rest, scanner, reading).unwrap_or(rest);
         scanner.feed(rest, Pause::Never, reading);
@@ -133,7 +133,7 @@ impl Prediction {
 
     /// Scans the tail of an event with a non-empty string, and stores the longest part of the tail after which
     /// [`Facts`] contain everything known about the event.
-    fn scan_tail(&mut self, tail: &[u8], scanner: &mut Scanner<Place>, reading: &mut Reading) {
+    fn scan_tail(&mut self, tail: &[u8], scanner: &mut Scanner<Place>, reading: &mut ResponseState) {
         self.tail_len = 0;
         let mut taken = 0;
         while let Some(rest) = tail.get(taken..)
@@ -156,7 +156,7 @@ impl Prediction {
         if self.tail_len == 0 { None } else { self.bytes.get(start..start + usize::from(self.tail_len)) }
     }
 
-    fn learn_head(&mut self, head: &[u8], scanner: &Scanner<Place>, reading: &Reading) {
+    fn learn_head(&mut self, head: &[u8], scanner: &Scanner<Place>, reading: &ResponseState) {
         self.head_len = 0;
         self.tail_len = 0;
         if let (Some(facts), Some(room)) = (reading.plain_facts(), self.bytes.get_mut(..head.len())) {
@@ -168,7 +168,7 @@ impl Prediction {
     }
 
     /// Stores the scanned tail if it fits, a head is known, and [`Facts`] contain everything known about the event.
-    fn learn_tail(&mut self, tail: &[u8], scanner: &Scanner<Place>, reading: &Reading) {
+    fn learn_tail(&mut self, tail: &[u8], scanner: &Scanner<Place>, reading: &ResponseState) {
         let start = usize::from(self.head_len);
         if let (true, Some(facts)) = (start > 0, reading.plain_facts())
             && let Some(room) = self.bytes.get_mut(start..start + tail.len())
@@ -214,7 +214,7 @@ const DIGITS: usize = 12;
 pub(crate) fn skip_counts<'a>(
     bytes: &'a [u8],
     scanner: &mut Scanner<Place>,
-    reading: &mut Reading,
+    reading: &mut ResponseState,
 ) -> Option<&'a [u8]> {
     let (prompt, rest) = split_digits(bytes.strip_prefix(br#"{"prompt_tokens":"#)?)?;
     let (_, rest) = split_digits(rest.strip_prefix(br#","total_tokens":"#)?)?;

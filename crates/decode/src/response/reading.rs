@@ -14,7 +14,7 @@ const RANKS: [Place; 4] = [Place::FlatErrorType, Place::ErrorCode, Place::OuterE
 
 /// The decoded state of one response.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Reading {
+pub(crate) struct ResponseState {
     pub(super) draft: Draft,
     id: Capture<128>,
     model: Capture<128>,
@@ -33,7 +33,7 @@ pub(crate) struct Reading {
     known: bool,
 }
 
-impl Reading {
+impl ResponseState {
     /// Prefetches the memory that the next event needs.
     pub(crate) fn warm(&self) {
         let settled = [self.id.is_settled(), self.model.is_settled(), self.error_closed, self.transcribes];
@@ -164,7 +164,7 @@ impl Reading {
     }
 }
 
-impl Sink<Place> for Reading {
+impl Sink<Place> for ResponseState {
     fn begin(&mut self, place: Place, first: u8) {
         match (place, first) {
             (Place::ChatChoice | Place::CompletionChoice, b'{') => {
@@ -352,7 +352,7 @@ fn integer(written: &str) -> Option<u64> {
     written.parse().ok().or_else(|| whole().map(|value| value as u64))
 }
 
-impl Reading {
+impl ResponseState {
     /// Sets a duration. `milliseconds` is the length of one unit of `written`. Negative durations are engine bugs (vLLM
     /// subtracts times of different processes) and are ignored.
     fn duration(&mut self, written: &str, milliseconds: f64, duration: Place) {
@@ -390,16 +390,16 @@ fn rank(place: Place) -> u8 {
     RANKS.iter().position(|ranked| *ranked == place).map_or(0, |place| place as u8 + 1)
 }
 
-/// Forwards all values to a [`Reading`], and keeps the strings that are response text. A separate type, so that
+/// Forwards all values to a [`ResponseState`], and keeps the strings that are response text. A separate type, so that
 /// decoding without kept text has no extra branches.
-pub(crate) struct Keeping<'a> {
-    pub(crate) reading: &'a mut Reading,
+pub(crate) struct TextKeeper<'a> {
+    pub(crate) reading: &'a mut ResponseState,
     pub(crate) text: &'a mut ResponseText,
     /// The body is not streamed, so a key with the whole text does not repeat earlier pieces.
     pub(crate) whole: bool,
 }
 
-impl Keeping<'_> {
+impl TextKeeper<'_> {
     /// The channel of the string at this place; `Some(None)` if `type` determines the channel. `None` for a string that
     /// is not kept: audio text, and items that repeat earlier text. Their channels are still set.
     fn channels(&self, place: Place) -> Option<Option<Channels>> {
@@ -415,7 +415,7 @@ impl Keeping<'_> {
     }
 }
 
-impl Sink<Place> for Keeping<'_> {
+impl Sink<Place> for TextKeeper<'_> {
     fn begin(&mut self, place: Place, first: u8) {
         if place == Place::FunctionText && first == b'{' {
             // Ollama sends arguments as an object, not as the text that the model generated.

@@ -1,5 +1,5 @@
 use super::decode;
-use crate::response::{Prediction, Reading, skip_counts};
+use crate::response::{Prediction, ResponseState, skip_counts};
 use crate::scan::{Pause, Scanner};
 use crate::{Channels, Framing, Route};
 
@@ -174,7 +174,7 @@ fn line_with_different_text_and_counts_is_skipped() {
         [(A.to_owned(), b, None), (counted("a", "13", "14", "1"), counted("b", "13", "15", "2"), Some(2))]
     {
         let (mut scanner, mut reading, mut prediction) =
-            (Scanner::new(root), Reading::default(), Prediction::new(root));
+            (Scanner::new(root), ResponseState::default(), Prediction::new(root));
         prediction.scan_line(first.as_bytes(), &mut scanner, &mut reading);
         reading.take(false);
         scanner.restart(root);
@@ -192,7 +192,7 @@ fn counts_are_skipped_only_at_the_start_of_usage() {
     for (before, skipped) in
         [(r#"{"usage":"#, true), (r#"{"usage""#, false), (r#"{"x":"#, false), (r#"{"metrics":"#, false)]
     {
-        let (mut scanner, mut reading) = (Scanner::new(Route::Chat.root(Framing::Sse)), Reading::default());
+        let (mut scanner, mut reading) = (Scanner::new(Route::Chat.root(Framing::Sse)), ResponseState::default());
         scanner.feed(before.as_bytes(), Pause::Never, &mut reading);
         let rest = skip_counts(counts, &mut scanner, &mut reading);
         assert_eq!(rest, skipped.then_some(&b"}}"[..]), "{before}");

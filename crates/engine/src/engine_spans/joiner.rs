@@ -64,16 +64,16 @@ impl Slot {
 
 /// Data of a request that does not wait, kept to match its span when it arrives.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Passed {
+pub(crate) struct RecordedRequest {
     pub(crate) id: Option<Box<str>>,
     pub(crate) caller: Option<(u128, u64)>,
     /// The queue time, if reported in band.
     pub(crate) queue: Option<Duration>,
 }
 
-impl Passed {
-    pub(crate) fn of(record: &Record) -> Passed {
-        Passed {
+impl RecordedRequest {
+    pub(crate) fn of(record: &Record) -> RecordedRequest {
+        RecordedRequest {
             id: record.response_id.as_deref().and_then(comparable_id).map(Box::from),
             caller: record.server_trace().map(|caller| (caller.trace_id, caller.span_id)),
             queue: record.queue.map(|queue| queue.value),
@@ -131,7 +131,7 @@ impl Joiner {
 
     /// Adds an ended request that may wait for its span.
     pub(crate) fn record(&mut self, record: Arc<Record>, now: Instant) {
-        let passed = Passed::of(&record);
+        let passed = RecordedRequest::of(&record);
         let keys = keys(passed.id.as_deref(), passed.caller);
         let mut ambiguous = false;
         for key in keys.iter().flatten() {
@@ -168,7 +168,7 @@ impl Joiner {
     }
 
     /// Adds a request that was passed on without waiting.
-    pub(crate) fn passed(&mut self, passed: &Passed, now: Instant) {
+    pub(crate) fn passed(&mut self, passed: &RecordedRequest, now: Instant) {
         let keys = keys(passed.id.as_deref(), passed.caller);
         for key in keys.iter().flatten() {
             let slot = self.slot(key, now);
@@ -309,7 +309,7 @@ impl Joiner {
     /// Releases a record that has waited its full time. If ids could not be compared, joins the span below the caller's
     /// span.
     fn settle(&mut self, record: Arc<Record>) {
-        let passed = Passed::of(&record);
+        let passed = RecordedRequest::of(&record);
         let caller = passed.caller.map(|(trace, span)| Key::Caller(trace, span));
         let slot = caller.and_then(|caller| self.slots.get_mut(&caller)).filter(|slot| slot.is_certain());
         let ticket = slot.and_then(|slot| slot.span);

@@ -11,7 +11,7 @@ use tokometer_observe::measure::{Outcome, Record, Sink, Stage};
 
 use crate::engine_spans::forward::Stopping;
 use crate::engine_spans::interpret::Interpreter;
-use crate::engine_spans::joiner::{Joiner, Passed};
+use crate::engine_spans::joiner::{Joiner, RecordedRequest};
 use crate::engine_spans::message::Message;
 use crate::engine_spans::spans;
 use crate::engine_spans::stats::{Join, Measurements};
@@ -21,7 +21,7 @@ pub(crate) enum Ended {
     /// The record waits for its span.
     Waits(Arc<Record>),
     /// The record was already passed on. Its data is used to recognize its span.
-    Passed(Passed),
+    Recorded(RecordedRequest),
 }
 
 /// The stage in front of the exporters: sends records to the joiner's thread, or passes them on immediately.
@@ -56,7 +56,7 @@ impl Stage for SpanJoin {
         if !waits(record) {
             self.next.record(record);
             // If the queue is full, the request's span will be counted as unmatched.
-            self.ended.try_send(Ended::Passed(Passed::of(record))).ok();
+            self.ended.try_send(Ended::Recorded(RecordedRequest::of(record))).ok();
             return;
         }
         if let Err(TrySendError::Full(unsent) | TrySendError::Closed(unsent)) =
@@ -123,7 +123,7 @@ impl Joining {
     fn ended(&mut self, ended: Ended, now: Instant) {
         match ended {
             Ended::Waits(record) => self.joiner.record(record, now),
-            Ended::Passed(passed) => self.joiner.passed(&passed, now),
+            Ended::Recorded(passed) => self.joiner.passed(&passed, now),
         }
     }
 

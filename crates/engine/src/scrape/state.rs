@@ -63,14 +63,14 @@ struct Kept {
 
 /// A quantity found on a page, with its source.
 #[derive(Clone, Debug, PartialEq)]
-struct Found {
+struct FoundQuantity {
     /// Index in [`SOURCES`].
     source: usize,
     /// Scaled values.
     series: Series,
 }
 
-impl Found {
+impl FoundQuantity {
     fn engine(&self) -> &'static str {
         SOURCES.get(self.source).map_or("", |(engine, _)| engine.as_str())
     }
@@ -137,12 +137,12 @@ impl Page {
     }
 
     /// The quantity from the first source in the table whose terms are all on the page.
-    fn find(&self, quantity: Quantity, part: Part) -> Option<Found> {
+    fn find(&self, quantity: Quantity, part: Part) -> Option<FoundQuantity> {
         let sources = SOURCES.iter().enumerate().filter(|(_, (_, source))| source.quantity == quantity);
         sources.filter_map(|(number, _)| self.source(number, part)).next()
     }
 
-    fn source(&self, number: usize, part: Part) -> Option<Found> {
+    fn source(&self, number: usize, part: Part) -> Option<FoundQuantity> {
         let (_, source) = SOURCES.get(number)?;
         let mut all = Series::new();
         for (which, term) in source.terms.iter().enumerate() {
@@ -163,7 +163,7 @@ impl Page {
             Combine::Highest | Combine::Single => all.iter().all(|one| one.value <= 1.0),
             Combine::Level | Combine::Count => true,
         };
-        fits.then_some(Found { source: number, series: all })
+        fits.then_some(FoundQuantity { source: number, series: all })
     }
 
     /// A current value; `None` for counts.
@@ -376,7 +376,7 @@ struct Count {
 impl Count {
     /// Adds the count of a page, and returns the total with the increase. The error in `found` is the result of
     /// [`Page::lacks`].
-    fn take(&mut self, found: Result<Found, Option<&'static str>>) -> Option<Increase> {
+    fn take(&mut self, found: Result<FoundQuantity, Option<&'static str>>) -> Option<Increase> {
         let found = found.map_err(|engine| self.lacking = engine).ok()?;
         let engine = found.engine();
         // On the first page, and on a page with the count under another name, the increase is unknown.

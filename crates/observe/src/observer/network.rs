@@ -8,10 +8,10 @@ use crate::input::{Network, NetworkSource};
 
 /// Empty if the traffic source provides no network values. Boxed to keep such connections small.
 #[derive(Default)]
-pub(super) struct ClientNetwork(Option<Box<Known>>);
+pub(super) struct ClientNetwork(Option<Box<NetworkValues>>);
 
 #[derive(Default)]
-struct Known {
+struct NetworkValues {
     latest: Option<Network>,
     source: Option<Arc<dyn NetworkSource>>,
     /// Time of the connection read at which the source was last read.

@@ -42,8 +42,8 @@ impl ServerApp for Frontend {
         let peer = accepted.get_socket_digest().and_then(|digest| digest.peer_addr()?.as_inet().copied());
         let peer = peer.map(canonical);
         if let Ok(socket) = descriptor::take(accepted) {
-            // Once the server is connected, a separate task (`Joined`) handles the drain. This branch covers the time
-            // before.
+            // Once the server is connected, a separate task (`RelayedConnection`) handles the drain. This branch covers
+            // the time before.
             tokio::select! {
                 () = self.serve(socket, peer) => {}
                 () = self.relay.drain().reached(Phase::Forced) => {}

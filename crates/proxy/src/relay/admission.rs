@@ -141,8 +141,8 @@ impl Relay {
         self.capacity.store(Arc::new((capacity, why)));
     }
 
-    /// Admits a connection to this listener. The connection counts as open until the returned value, or the `Joined`
-    /// created from it, is dropped.
+    /// Admits a connection to this listener. The connection counts as open until the returned value, or the
+    /// `RelayedConnection` created from it, is dropped.
     ///
     /// # Errors
     /// When the maximum number of connections is open. This function counts the refusal; [`Relay::refuse`] responds to

@@ -34,7 +34,7 @@ const SCARCE_READ_BYTES: usize = 2 * 1024;
 /// Relays both directions until the connection ends. Owns no buffer unless bytes wait for a receiver.
 ///
 /// A task holds this future, so its size is memory per connection; a test limits the size.
-pub(crate) struct Joined {
+pub(crate) struct RelayedConnection {
     settings: Arc<Settings>,
     /// `None` once closed.
     ends: Option<Ends>,
@@ -89,12 +89,12 @@ enum CloseMode {
 
 impl Accepted {
     /// Returns a future that relays bytes between both ends until the connection ends. Spawn it as its own task.
-    pub(crate) fn join(self, client: Stream, server: Stream) -> Joined {
+    pub(crate) fn join(self, client: Stream, server: Stream) -> RelayedConnection {
         let Accepted { mut guard, ticket } = self;
         guard.watch_network(&client);
         let settings = guard.relay().settings();
         let idle = settings.idle_timeout.map(Idle::new);
-        Joined {
+        RelayedConnection {
             settings,
             ends: Some(Ends { client, server, watch: None }),
             guard,
@@ -110,7 +110,7 @@ impl Accepted {
     }
 }
 
-impl Joined {
+impl RelayedConnection {
     /// Forwards bytes in both directions; `Some` if the connection ended.
     fn relay(&mut self, cx: &mut Context<'_>) -> Option<(Close, CloseMode)> {
         let Ends { client, server, .. } = self.ends.as_mut()?;
@@ -303,7 +303,7 @@ impl Joined {
     }
 }
 
-impl Future for Joined {
+impl Future for RelayedConnection {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -328,7 +328,7 @@ impl Future for Joined {
     }
 }
 
-impl Drop for Joined {
+impl Drop for RelayedConnection {
     /// Records the end of the connection also if the runtime stops and drops this task.
     fn drop(&mut self) {
         self.close(Close::Drained, CloseMode::Reset);
@@ -341,6 +341,6 @@ mod tests {
 
     #[test]
     fn connection_future_is_at_most_256_bytes() {
-        assert!(size_of::<Joined>() <= 256, "{} bytes", size_of::<Joined>());
+        assert!(size_of::<RelayedConnection>() <= 256, "{} bytes", size_of::<RelayedConnection>());
     }
 }

@@ -35,7 +35,7 @@ const WHOLE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Contents of one read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct ReadEvents {
     /// Events with text, reasoning or a tool call.
     pub(crate) token_events: u64,
     /// Timestamp from the last token event.
@@ -79,8 +79,8 @@ impl Events {
     }
 
     /// Processes the next bytes of a body.
-    pub(crate) fn take(&mut self, mut bytes: &[u8]) -> Found {
-        let mut found = Found::default();
+    pub(crate) fn take(&mut self, mut bytes: &[u8]) -> ReadEvents {
+        let mut found = ReadEvents::default();
         if self.media == Media::Whole {
             let room = WHOLE_BYTES.saturating_sub(self.partial.len());
             self.partial.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
@@ -111,7 +111,7 @@ impl Events {
         self.received
     }
 
-    fn line(&mut self, line: &[u8], found: &mut Found) {
+    fn line(&mut self, line: &[u8], found: &mut ReadEvents) {
         // All servers send each field of interest on one line; comments and other fields are skipped.
         let data = match self.media {
             Media::Lines => Some(line),
@@ -196,7 +196,7 @@ mod tests {
         let mut events = events(Api::Messages);
         events.restart(media("application/json"));
         for part in [&b"{\"content\":[],\n\"usage\":{\"output"[..], b"_tokens\":12}}"] {
-            assert_eq!(events.take(part), Found::default());
+            assert_eq!(events.take(part), ReadEvents::default());
         }
         assert_eq!(events.end().usage, Some(12));
         assert_eq!(media("Text/Event-Stream; charset=utf-8"), Media::Events);
@@ -206,7 +206,7 @@ mod tests {
     fn timestamps_and_error_events_are_detected() {
         let mut events = Events::new(Api::Chat.description(), true);
         let stamp = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{:038}\"}}}}]}}\n\n", 123_456_789_u64);
-        assert_eq!(events.take(stamp.as_bytes()), Found { token_events: 1, stamp: Some(123_456_789) });
+        assert_eq!(events.take(stamp.as_bytes()), ReadEvents { token_events: 1, stamp: Some(123_456_789) });
         events.take(b"data: {\"error\": {\"message\": \"x\"}}\n\n");
         assert!(events.end().error);
     }

@@ -12,7 +12,7 @@ use crate::export::labels::sets::{Known, LabelSets, Resolved, Table};
 use crate::export::labels::{Extra, NONE, failure, one};
 use crate::export::series::Families;
 use crate::export::series::distribution::Exemplar;
-use crate::export::series::handles::{Found, Handles};
+use crate::export::series::handles::{Handles, SeriesCache};
 use crate::export::series::live::LiveCounts;
 use tokometer_metrics::table::{Id, Key};
 use tokometer_metrics::{Servers, Value};
@@ -241,7 +241,7 @@ fn error(record: &Record) -> Extra {
     [failure::error_type(record).map(|error| (Key::ErrorType, error.into())), None, None]
 }
 
-fn times(found: &mut Found, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
+fn times(found: &mut SeriesCache, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
     // An incomplete request has no last byte, so its duration starts at the first byte.
     let duration = record.since_requested(Some(record.ended)).unwrap_or(record.ended).as_secs_f64();
     found.observe(Id::RequestDuration, error(record), duration, exemplar);
@@ -286,7 +286,7 @@ fn times(found: &mut Found, record: &Record, class: &Class, exemplar: Option<Exe
 
 /// Observes the duration of each phase. A phase known to have taken no time is observed as zero; backpressure is
 /// observed only where it occurred.
-fn phases(found: &mut Found, record: &Record, exemplar: Option<Exemplar>) {
+fn phases(found: &mut SeriesCache, record: &Record, exemplar: Option<Exemplar>) {
     let mut observe = |kind: PhaseKind, length: Duration| {
         let phase = one(Key::Phase, kind.as_str());
         found.observe(Id::PhaseDuration, phase, length.as_secs_f64(), exemplar);
@@ -300,7 +300,7 @@ fn phases(found: &mut Found, record: &Record, exemplar: Option<Exemplar>) {
     }
 }
 
-fn network(found: &mut Found, record: &Record, exemplar: Option<Exemplar>) {
+fn network(found: &mut SeriesCache, record: &Record, exemplar: Option<Exemplar>) {
     let Some(network) = &record.network else { return };
     if let Some(rtt) = network.rtt {
         found.observe(Id::NetworkRtt, NONE, rtt.as_secs_f64(), exemplar);
@@ -313,7 +313,7 @@ fn network(found: &mut Found, record: &Record, exemplar: Option<Exemplar>) {
     }
 }
 
-fn tokens(found: &mut Found, record: &Record) {
+fn tokens(found: &mut SeriesCache, record: &Record) {
     let mut own = |id, count: Option<Count>| {
         if let Some(count) = count {
             found.add(id, one(Key::Source, count.source.as_str()), count.tokens);
@@ -368,7 +368,7 @@ fn tokens(found: &mut Found, record: &Record) {
 
 /// Splits `all` by modality: parts reported by the engine are added to their own series, the rest to `text`. If the
 /// parts exceed `all`, the report is inconsistent and everything counts as `unknown`.
-fn modalities(found: &mut Found, id: Id, all: Option<u64>, parts: &[(&'static str, Option<u64>)]) {
+fn modalities(found: &mut SeriesCache, id: Id, all: Option<u64>, parts: &[(&'static str, Option<u64>)]) {
     let mut add = |modality, tokens| found.add(id, one(Key::TokenModality, modality), tokens);
     let reported = || parts.iter().filter_map(|(modality, tokens)| Some((*modality, tokens.filter(|n| *n > 0)?)));
     let rest = reported().fold(all, |left, (_, tokens)| left?.checked_sub(tokens));
@@ -381,7 +381,7 @@ fn modalities(found: &mut Found, id: Id, all: Option<u64>, parts: &[(&'static st
     }
 }
 
-fn rates(found: &mut Found, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
+fn rates(found: &mut SeriesCache, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
     if let Some((rate, source)) = decode_rate(record) {
         found.observe(Id::DecodeRate, one(Key::Source, source.as_str()), rate, exemplar);
     }

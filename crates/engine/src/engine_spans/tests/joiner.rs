@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::engine_spans::joiner::{Joiner, Passed};
+use crate::engine_spans::joiner::{Joiner, RecordedRequest};
 use crate::engine_spans::stats::{Join, Lost, Measurements};
 use tokometer_decode::EngineTiming;
 use tokometer_observe::measure::{QueueSource, QueueTime, TraceParent};
@@ -186,7 +186,7 @@ fn caller_span_decides_where_ids_cannot() {
 #[test]
 fn in_band_time_is_kept_and_compared() {
     let mut scene = Scene::new(10);
-    let reported = |id: &str, queue: Option<Duration>| Passed { id: Some(id.into()), caller: None, queue };
+    let reported = |id: &str, queue: Option<Duration>| RecordedRequest { id: Some(id.into()), caller: None, queue };
     scene.joiner.passed(&reported("a", Some(ms(300))), scene.now);
     scene.span(span("a", ms(300)));
     scene.span(span("b", ms(310)));

@@ -6,10 +6,10 @@ use crate::measure::Record;
 
 /// Boxed, because some requests have none of this data (recordings, Unix sockets).
 #[derive(Debug, Default)]
-pub(super) struct Transport(Option<Box<Known>>);
+pub(super) struct Transport(Option<Box<NetworkValues>>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct NetworkValues {
     /// The connection's values when the request began, and the latest values.
     begun: Option<Network>,
     latest: Option<Network>,
@@ -18,7 +18,7 @@ struct Known {
 }
 
 impl Transport {
-    fn known(&mut self) -> &mut Known {
+    fn known(&mut self) -> &mut NetworkValues {
         self.0.get_or_insert_default()
     }
 

@@ -25,7 +25,7 @@ closed_enum! {
 /// An error whose reason is known from the step that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-struct Known {
+struct ReasonedError {
     why: Unreached,
     error: io::Error,
 }
@@ -33,12 +33,12 @@ struct Known {
 impl Unreached {
     /// Marks the error with this reason; its kind and text stay the same.
     pub(crate) fn mark(self, error: io::Error) -> io::Error {
-        io::Error::new(error.kind(), Known { why: self, error })
+        io::Error::new(error.kind(), ReasonedError { why: self, error })
     }
 
     /// The reason for a connect error.
     pub fn of(error: &io::Error) -> Unreached {
-        if let Some(known) = error.get_ref().and_then(|inner| inner.downcast_ref::<Known>()) {
+        if let Some(known) = error.get_ref().and_then(|inner| inner.downcast_ref::<ReasonedError>()) {
             return known.why;
         }
         match error.kind() {

@@ -16,7 +16,7 @@ use tokometer_observe::measure::Usage;
 /// The cached series of one label set, and its live counts.
 #[derive(Debug)]
 pub(crate) struct Handles {
-    found: Mutex<Found>,
+    found: Mutex<SeriesCache>,
     live: OnceLock<LiveSeries>,
     /// Live counts of this label set's streams that are not in the series yet. Written by the data path.
     pub(crate) counts: Arc<LiveCounts>,
@@ -30,7 +30,7 @@ pub(crate) struct Handles {
 
 /// The series found so far.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct SeriesCache {
     families: Arc<Families>,
     known: Vec<(Key, Value)>,
     /// For each metric, in the order of the table: its series by further attributes. Each list is short, so a linear
@@ -45,7 +45,7 @@ impl Handles {
         counts: Arc<LiveCounts>,
         names: [Option<Arc<Label>>; 2],
     ) -> Handles {
-        let found = Mutex::new(Found { families, known, series: vec![Vec::new(); TABLE.len()] });
+        let found = Mutex::new(SeriesCache { families, known, series: vec![Vec::new(); TABLE.len()] });
         let (live, admitted) = (OnceLock::new(), Admitted::default());
         let [request, response] = names;
         // A request counts once for a name.
@@ -55,7 +55,7 @@ impl Handles {
     }
 
     /// The series, locked for one record. Never called by the data path.
-    pub(crate) fn found(&self) -> MutexGuard<'_, Found> {
+    pub(crate) fn found(&self) -> MutexGuard<'_, SeriesCache> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -101,7 +101,7 @@ impl Handles {
     }
 }
 
-impl Found {
+impl SeriesCache {
     /// `None` if the configured semantic conventions omit the metric.
     fn series(&mut self, id: Id, extra: Extra) -> Option<&Arc<Series>> {
         let found = self.series.get_mut(id as usize)?;
