@@ -435,7 +435,8 @@ impl Guard {
         self.late_until(lateness(at).total_ms)
     }
 
-    /// Like [`late`](Guard::late). `total_ms` is the thread's total lateness at the time of the event.
+    /// Reports and returns the thread's lateness since the last report. `total_ms` is the total lateness at the time of
+    /// the event.
     pub fn late_until(&mut self, total_ms: u32) -> Duration {
         let by = Duration::from_millis(total_ms.wrapping_sub(self.known_ms).into());
         if !by.is_zero() {
@@ -518,7 +519,7 @@ impl Guard {
         self.end(close, at);
     }
 
-    /// As [`closed`](Guard::closed), without reporting the thread's lateness.
+    /// Makes the last call to the observer, then drops the observer. Does not report the thread's lateness.
     pub fn end(&mut self, close: Close, at: Instant) {
         if !std::mem::replace(&mut self.ended, true) {
             self.stats().ended.add(1);
