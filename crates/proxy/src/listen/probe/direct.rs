@@ -13,6 +13,10 @@ use crate::listen::upstream::own::canonical;
 /// The state ESTABLISHED in the kernel's socket tables (include/net/tcp_states.h).
 const ESTABLISHED: u8 = 1;
 
+/// Maximum number of rows that are read. The kernel returns 4 KiB per read, and with tens of thousands of closed
+/// connections (TIME_WAIT), reading all of them took as much CPU time as forwarding new connections.
+const MAX_ROWS: usize = 8192;
+
 /// A client's address and the server's address.
 type Connection = (SocketAddr, SocketAddr);
 
@@ -52,7 +56,10 @@ impl DirectClients {
                     self.seen = Some(now);
                 }
             }
-            Err(error) => tracing::debug!(%error, "The kernel's table of connections cannot be read."),
+            Err(error) => {
+                self.new = false;
+                tracing::debug!(%error, "The kernel's table of connections cannot be read.");
+            }
         }
         self.seen.is_some_and(|seen| now.duration_since(seen) < REPORTED)
     }
@@ -102,7 +109,12 @@ fn own_sockets() -> io::Result<HashSet<u64>> {
 fn read_table(path: &Path, keep: &mut dyn FnMut(Socket)) -> io::Result<()> {
     let mut rows = BufReader::new(File::open(path)?);
     let mut line = String::new();
+    let mut read = 0;
     while rows.read_line(&mut line)? > 0 {
+        read += 1;
+        if read > MAX_ROWS {
+            return Err(io::Error::other("it has too many rows"));
+        }
         // The first line contains the names of the columns.
         if let Some(socket) = parse(&line) {
             keep(socket);
