@@ -2,31 +2,27 @@
 //! the server accepts no connections on an address of the pod.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::listen::upstream::own::canonical;
 
-/// The state ESTABLISHED in the kernel's socket tables (include/net/tcp_states.h).
-const ESTABLISHED: u8 = 1;
-
-/// Maximum number of rows that are read. The kernel returns 4 KiB per read, and with tens of thousands of closed
-/// connections (TIME_WAIT), reading all of them took as much CPU time as forwarding new connections.
-const MAX_ROWS: usize = 8192;
+/// Maximum number of a server's connections that are examined. Reading them takes about 1 µs each.
+const MAX_CONNECTIONS: usize = 16_384;
 
 /// A client's address and the server's address.
 type Connection = (SocketAddr, SocketAddr);
 
-/// A row of `/proc/net/tcp` or `/proc/net/tcp6` (Documentation/networking/proc_net_tcp.rst).
-#[derive(Debug, PartialEq)]
-struct Socket {
+/// One end of an established connection on this machine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct End {
     local: SocketAddr,
     remote: SocketAddr,
-    state: u8,
-    inode: u64,
+    inode: u32,
 }
 
 /// How long a bypass is reported after the last connection was seen. Connections are looked for once a minute, and a
@@ -45,10 +41,13 @@ pub struct DirectClients {
 }
 
 impl DirectClients {
-    /// Looks for connections to `port`. Returns whether other processes were connected in the last minutes. A connection
-    /// counts from the second look on: a single look may take a new connection of this process for another one's.
-    pub(super) fn look(&mut self, port: u16, now: Instant) -> bool {
-        match clients(port) {
+    /// Looks for connections to `port`. Returns whether other processes were connected in the last minutes; `None` if this
+    /// is not known. A connection counts from the second look on: a single look may take a new connection of this process
+    /// for another one's.
+    pub(super) fn look(&mut self, port: u16, now: Instant) -> Option<bool> {
+        let found = clients(port);
+        let known = found.is_ok();
+        match found {
             Ok(found) => {
                 let last = std::mem::replace(&mut self.suspects, found);
                 self.new = last.is_empty();
@@ -58,10 +57,11 @@ impl DirectClients {
             }
             Err(error) => {
                 self.new = false;
-                tracing::debug!(%error, "The kernel's table of connections cannot be read.");
+                tracing::debug!(%error, "Cannot look for connections of other processes to the server.");
             }
         }
-        self.seen.is_some_and(|seen| now.duration_since(seen) < REPORTED)
+        let seen = self.seen.is_some_and(|seen| now.duration_since(seen) < REPORTED);
+        (known || seen).then_some(seen)
     }
 
     /// Whether the last look found the first connections, so that another look soon is useful.
@@ -72,83 +72,104 @@ impl DirectClients {
 
 /// The connections of other processes to the server at `port`.
 fn clients(port: u16) -> io::Result<HashSet<Connection>> {
-    let mut sockets = Vec::new();
-    let mut keep = |socket: Socket| {
-        let at_port = socket.local.port() == port || socket.remote.port() == port;
-        // A connection that no process has accepted has no inode.
-        if at_port && socket.state == ESTABLISHED && socket.inode != 0 {
-            sockets.push(socket);
+    let mut ends = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        for (source, destination) in [(port, 0), (0, port)] {
+            established(family as u8, source, destination, &mut ends)?;
         }
-    };
-    read_table("/proc/net/tcp".as_ref(), &mut keep)?;
-    match read_table("/proc/net/tcp6".as_ref(), &mut keep) {
-        // The kernel has no IPv6.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        result => result?,
     }
-    Ok(foreign(&sockets, &own_sockets()?, port))
+    Ok(foreign(&ends, &own_sockets()?, port))
 }
 
 /// The connections to the server at `port` whose client's socket does not belong to this process.
-fn foreign(sockets: &[Socket], own: &HashSet<u64>, port: u16) -> HashSet<Connection> {
-    let ours: HashSet<Connection> = sockets
-        .iter()
-        .filter(|socket| own.contains(&socket.inode))
-        .map(|socket| (socket.local, socket.remote))
-        .collect();
-    let accepted = sockets.iter().filter(|socket| socket.local.port() == port && !own.contains(&socket.inode));
-    accepted.map(|socket| (socket.remote, socket.local)).filter(|connection| !ours.contains(connection)).collect()
+fn foreign(ends: &[End], own: &HashSet<u32>, port: u16) -> HashSet<Connection> {
+    let ours: HashSet<Connection> =
+        ends.iter().filter(|end| own.contains(&end.inode)).map(|end| (end.local, end.remote)).collect();
+    let accepted = ends.iter().filter(|end| end.local.port() == port && !own.contains(&end.inode));
+    accepted.map(|end| (end.remote, end.local)).filter(|connection| !ours.contains(connection)).collect()
 }
 
 /// The inode numbers of this process's sockets.
-fn own_sockets() -> io::Result<HashSet<u64>> {
+fn own_sockets() -> io::Result<HashSet<u32>> {
     let links = fs::read_dir("/proc/self/fd")?.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
     Ok(links.filter_map(|link| link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()).collect())
 }
 
-fn read_table(path: &Path, keep: &mut dyn FnMut(Socket)) -> io::Result<()> {
-    let mut rows = BufReader::new(File::open(path)?);
-    let mut line = String::new();
-    let mut read = 0;
-    while rows.read_line(&mut line)? > 0 {
-        read += 1;
-        if read > MAX_ROWS {
-            return Err(io::Error::other("it has too many rows"));
+// A request and its responses on a netlink socket (sock_diag(7); include/uapi/linux/inet_diag.h). The kernel selects by
+// state and port, so that the cost does not depend on other connections, nor on closed ones in TIME_WAIT.
+const DIAG_BY_FAMILY: u16 = 20;
+const REQUEST_DUMP: u16 = 0x301;
+const ESTABLISHED: u32 = 1 << 1;
+const HEADER: usize = 16;
+const REQUEST: usize = HEADER + 56;
+
+/// Appends the ends of established connections with these ports; a port of 0 is any port.
+fn established(family: u8, source: u16, destination: u16, ends: &mut Vec<End>) -> io::Result<()> {
+    let mut request = Vec::with_capacity(REQUEST);
+    request.extend((REQUEST as u32).to_ne_bytes());
+    request.extend(DIAG_BY_FAMILY.to_ne_bytes());
+    request.extend(REQUEST_DUMP.to_ne_bytes());
+    request.extend([0; 8]);
+    request.extend([family, libc::IPPROTO_TCP as u8, 0, 0]);
+    request.extend(ESTABLISHED.to_ne_bytes());
+    request.extend(source.to_be_bytes());
+    request.extend(destination.to_be_bytes());
+    request.resize(REQUEST, 0);
+
+    let protocol = Protocol::from(libc::NETLINK_SOCK_DIAG);
+    let mut socket = Socket::new(Domain::from(libc::AF_NETLINK), Type::DGRAM, Some(protocol))?;
+    socket.set_read_timeout(Some(Duration::from_secs(1)))?;
+    socket.write_all(&request)?;
+    let mut buffer = vec![0; 32 * 1024];
+    loop {
+        let length = socket.read(&mut buffer)?;
+        if parse(&buffer[..length], ends)? {
+            return Ok(());
         }
-        // The first line contains the names of the columns.
-        if let Some(socket) = parse(&line) {
-            keep(socket);
+        if ends.len() > MAX_CONNECTIONS {
+            return Err(io::Error::other("the server has too many connections"));
         }
-        line.clear();
     }
-    Ok(())
 }
 
-fn parse(line: &str) -> Option<Socket> {
-    let mut columns = line.split_ascii_whitespace().skip(1);
-    let (local, remote) = (address(columns.next()?)?, address(columns.next()?)?);
-    let state = u8::from_str_radix(columns.next()?, 16).ok()?;
-    // Queues, timer, retransmissions, user and timeout.
-    let inode = columns.nth(5)?.parse().ok()?;
-    Some(Socket { local, remote, state, inode })
-}
-
-/// An address such as `0100007F:1F40`: 32-bit words in the machine's byte order, then the port.
-fn address(text: &str) -> Option<SocketAddr> {
-    let (ip, port) = text.split_once(':')?;
-    let word = |at: usize| u32::from_str_radix(ip.get(8 * at..8 * at + 8)?, 16).ok().map(u32::to_ne_bytes);
-    let ip = match ip.len() {
-        8 => IpAddr::from(Ipv4Addr::from(word(0)?)),
-        32 => {
-            let mut bytes = [0; 16];
-            for (at, part) in bytes.chunks_exact_mut(4).enumerate() {
-                part.copy_from_slice(&word(at)?);
+/// Appends the ends in these messages. Returns whether they include the last one.
+fn parse(mut messages: &[u8], ends: &mut Vec<End>) -> io::Result<bool> {
+    let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+    while !messages.is_empty() {
+        let length = word(messages, 0).ok_or_else(invalid)? as usize;
+        let message = messages.get(HEADER..length).ok_or_else(invalid)?;
+        match u16::from_ne_bytes([messages[4], messages[5]]) {
+            DIAG_BY_FAMILY => {
+                let end = end(message).ok_or_else(invalid)?;
+                // A connection that no process has accepted has no inode.
+                ends.extend((end.inode != 0).then_some(end));
             }
-            IpAddr::from(Ipv6Addr::from(bytes))
+            kind if i32::from(kind) == libc::NLMSG_DONE => return Ok(true),
+            kind if i32::from(kind) == libc::NLMSG_ERROR => {
+                let errno = word(message, 0).ok_or_else(invalid)?;
+                return Err(io::Error::from_raw_os_error((errno as i32).wrapping_neg()));
+            }
+            _ => {}
         }
-        _ => return None,
+        messages = messages.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+/// A `struct inet_diag_msg`: ports and addresses from byte 4, the inode at byte 68.
+fn end(message: &[u8]) -> Option<End> {
+    let v4 = i32::from(*message.first()?) == libc::AF_INET;
+    let address = |port: usize, ip: usize| {
+        let port = u16::from_be_bytes(message.get(port..port + 2)?.try_into().ok()?);
+        let ip: [u8; 16] = message.get(ip..ip + 16)?.try_into().ok()?;
+        let ip = if v4 { IpAddr::from([ip[0], ip[1], ip[2], ip[3]]) } else { IpAddr::from(ip) };
+        Some(canonical(SocketAddr::new(ip, port)))
     };
-    Some(canonical(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?)))
+    Some(End { local: address(4, 8)?, remote: address(6, 24)?, inode: word(message, 68)? })
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
 #[cfg(test)]
@@ -157,52 +178,85 @@ mod tests {
 
     use super::*;
 
+    fn at(address: &str) -> SocketAddr {
+        address.parse().unwrap()
+    }
+
     #[test]
-    #[cfg(target_endian = "little")]
-    fn rows_of_the_kernel_are_parsed() {
-        let row = "   3: 0100007F:1F40 0200007F:C350 01 00000000:00000000 00:00000000 00000000  1000        0 4711 1 0000000000000000 20 4 30 10 -1\n";
-        let (local, remote) = ("127.0.0.1:8000".parse().unwrap(), "127.0.0.2:50000".parse().unwrap());
-        assert_eq!(parse(row), Some(Socket { local, remote, state: ESTABLISHED, inode: 4711 }));
-        let of = |text| address(text).map(|address| address.to_string());
-        assert_eq!(of("0000000000000000FFFF00000100007F:1F40").as_deref(), Some("127.0.0.1:8000"));
-        assert_eq!(of("00000000000000000000000001000000:0050").as_deref(), Some("[::1]:80"));
-        for text in ["0100007F", "0100007:1F40", "0100007G:1F40", "0100007F:1F400"] {
-            assert_eq!(of(text), None, "{text}");
+    fn both_ends_of_a_connection_are_read_and_closed_ones_are_not() {
+        for host in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(server) = TcpListener::bind(host) else { continue };
+            let address = server.local_addr().unwrap();
+            let client = TcpStream::connect(address).unwrap();
+            let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 } as u8;
+            let read = |source, destination| {
+                let mut ends = Vec::new();
+                established(family, source, destination, &mut ends).unwrap();
+                ends.iter().map(|end| (end.local, end.remote)).collect::<Vec<_>>()
+            };
+            let port = address.port();
+            assert_eq!(read(port, 0), [], "not accepted yet");
+            let _accepted = server.accept().unwrap();
+            let name = client.local_addr().unwrap();
+            assert_eq!((read(port, 0), read(0, port)), (vec![(address, name)], vec![(name, address)]));
+            assert_eq!(clients(port).unwrap(), HashSet::new(), "both ends are this process's own");
+            drop(client);
+            assert_eq!(read(0, port), [], "closed by the client");
         }
-        assert_eq!(
-            parse("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"),
-            None
-        );
+    }
+
+    #[test]
+    fn truncated_and_failed_responses_are_errors() {
+        let message = |kind: u16, length: u32, body: &[u8]| {
+            let mut message = length.to_ne_bytes().to_vec();
+            message.extend(kind.to_ne_bytes());
+            message.extend([0; 10]);
+            message.extend(body);
+            message
+        };
+        let mut end = [0; 72];
+        end[0] = libc::AF_INET as u8;
+        end[4..8].copy_from_slice(&[0x1f, 0x40, 0xc3, 0x50]);
+        end[8..12].copy_from_slice(&[127, 0, 0, 1]);
+        end[24..28].copy_from_slice(&[127, 0, 0, 2]);
+        end[68..72].copy_from_slice(&4711_u32.to_ne_bytes());
+        let row = message(DIAG_BY_FAMILY, 88, &end);
+        let done = message(libc::NLMSG_DONE as u16, 20, &[0; 4]);
+        let expected = End { local: at("127.0.0.1:8000"), remote: at("127.0.0.2:50000"), inode: 4711 };
+        let mut ends = Vec::new();
+        assert!(!parse(&row, &mut ends).unwrap());
+        assert!(parse(&[row.clone(), done].concat(), &mut ends).unwrap());
+        assert_eq!(ends, [expected, expected]);
+
+        let denied = message(libc::NLMSG_ERROR as u16, 20, &(-libc::EPERM).to_ne_bytes());
+        assert_eq!(parse(&denied, &mut ends).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        for cut in 1..row.len() {
+            assert!(parse(&row[..cut], &mut ends).is_err(), "{cut}");
+        }
+        for length in [0, 15, 89, u32::MAX] {
+            assert!(parse(&message(DIAG_BY_FAMILY, length, &end), &mut ends).is_err(), "{length}");
+        }
     }
 
     #[test]
     fn clients_of_other_processes_are_found() {
-        let at = |address: &str| address.parse::<SocketAddr>().unwrap();
-        let socket = |local, remote, inode| Socket { local: at(local), remote: at(remote), state: ESTABLISHED, inode };
-        let sockets = [
+        let end = |local, remote, inode| End { local: at(local), remote: at(remote), inode };
+        let ends = [
             // This process is connected to the server,
-            socket("127.0.0.1:1", "127.0.0.1:8000", 1),
-            socket("127.0.0.1:8000", "127.0.0.1:1", 2),
+            end("127.0.0.1:1", "127.0.0.1:8000", 1),
+            end("127.0.0.1:8000", "127.0.0.1:1", 2),
             // and so is another one,
-            socket("127.0.0.1:3", "127.0.0.1:8000", 3),
-            socket("127.0.0.1:8000", "127.0.0.1:3", 4),
+            end("127.0.0.1:3", "127.0.0.1:8000", 3),
+            end("127.0.0.1:8000", "127.0.0.1:3", 4),
             // and a client on another machine.
-            socket("10.0.0.1:8000", "10.0.0.2:5", 5),
+            end("10.0.0.1:8000", "10.0.0.2:5", 5),
             // Clients of this process's own listener on the same port.
-            socket("10.0.0.3:8000", "10.0.0.2:6", 6),
+            end("10.0.0.3:8000", "10.0.0.2:6", 6),
         ];
-        let found = foreign(&sockets, &HashSet::from([1, 6]), 8000);
+        let found = foreign(&ends, &HashSet::from([1, 6]), 8000);
         assert_eq!(
             found,
             HashSet::from([(at("127.0.0.1:3"), at("127.0.0.1:8000")), (at("10.0.0.2:5"), at("10.0.0.1:8000"))])
         );
-    }
-
-    #[test]
-    fn connections_of_this_process_are_its_own() {
-        let server = TcpListener::bind("127.0.0.1:0").unwrap();
-        let _client = TcpStream::connect(server.local_addr().unwrap()).unwrap();
-        let _accepted = server.accept().unwrap();
-        assert_eq!(clients(server.local_addr().unwrap().port()).unwrap(), HashSet::new());
     }
 }

@@ -66,8 +66,8 @@ pub fn intercepts(
     let ours = |ip: IpAddr| open.iter().any(|address| specific(address) == Some((ip, port)));
     let result = match own.iter().any(|&ip| !ours(ip) && accepts_connections(ip, port)) {
         true => "open",
-        false if bypassed => "bypassed",
-        false if own.is_empty() => "unknown",
+        false if bypassed == Some(true) => "bypassed",
+        false if own.is_empty() || bypassed.is_none() => "unknown",
         false => "closed",
     };
     Some(Interception { mode, result })
