@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::config::{Config, Settings};
+use tokometer_decode::Engine;
 use tokometer_proxy::listen::{self, Address, Listener, Probe, Reached};
 use tokometer_proxy::relay::{self, Unreached};
 use tokometer_telemetry::tokenizer::Vocabularies;
@@ -156,7 +157,7 @@ fn traffic(config: &Config) -> Vec<String> {
 fn measurements(settings: &Settings) -> Vec<String> {
     let mut lines = Vec::new();
     if settings.observe.enabled {
-        let engine = settings.observe.engine.map_or("detected from its responses".to_owned(), str::to_owned);
+        let engine = settings.observe.engine.0.map_or("detected from its responses", Engine::as_str);
         lines.push(format!("Requests are measured; the engine is {engine}."));
     } else {
         lines.push("Requests are not measured (observe.enabled is false).".to_owned());
@@ -187,9 +188,8 @@ fn measurements(settings: &Settings) -> Vec<String> {
             format!("OTLP traces: {}; sampled: {share}{parent}{}.", target(endpoint), kept_besides(traces))
         }
     });
-    let name = settings.export.resource.iter().find(|(name, _)| name == "service.name");
-    let instance = settings.export.resource.iter().find(|(name, _)| name == "service.instance.id");
-    if let (Some((_, name)), Some((_, instance))) = (name, instance) {
+    let resource = |name| settings.export.resource.get(name);
+    if let (Some(name), Some(instance)) = (resource("service.name"), resource("service.instance.id")) {
         lines.push(format!("Service name: {name}, instance: {instance}."));
     }
     lines.push(match &settings.access_log {

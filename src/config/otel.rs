@@ -266,7 +266,7 @@ pub(crate) fn resource(
     set: &BTreeMap<String, String>,
     admin: &str,
     is_tap: bool,
-) -> Vec<(String, String)> {
+) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> = RESOURCE
         .iter()
         .filter_map(|(attribute, names)| {
@@ -292,7 +292,7 @@ pub(crate) fn resource(
     if let Some(namespace) = namespace {
         default("service.namespace", namespace);
     }
-    all.into_iter().collect()
+    all
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokometer_observe::input::{Connection, Observe, Observer};
 use tokometer_observe::observer::{Observers, Settings};
+use tokometer_settings::Size;
 use tokometer_tap::file::{self, is_capture};
 use tokometer_tap::{Clock, Evidence, Limits, Server, Servers, Stats, Tap};
 
@@ -19,7 +20,7 @@ use crate::replay::{Notebook, Replayed};
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Memory budget for the observers of a capture. Large, because nothing else needs memory during a replay.
-const MEMORY: usize = 1 << 30;
+const MEMORY: Size = Size(1 << 30);
 
 /// Why a capture cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +124,8 @@ impl Captured {
         }
         let listeners = servers.iter().map(|server| server.listener + 1).max().unwrap_or(1);
         let notebook = Notebook::of_capture(timelines);
-        let settings = Settings { memory_bytes: settings.memory_bytes.or(Some(MEMORY)), ..settings.clone() };
+        let memory = if settings.memory.0 == 0 { MEMORY } else { settings.memory };
+        let settings = Settings { memory, ..settings.clone() };
         let observers = Observers::new(settings, listeners, Arc::new(notebook.clone()));
         let limits = Limits::new(observers.budget());
         let observe = Arc::new(Addressed { observers, ends: Mutex::default() });

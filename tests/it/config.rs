@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokometer::config::{Config, Environment, Error, Flags, reload};
 use tokometer_proxy::listen::Address;
 use tokometer_proxy::relay;
+use tokometer_settings::Size;
 use tokometer_telemetry::export;
 
 use crate::mistakes::{Mistake, assert_reported};
@@ -407,27 +408,27 @@ fn variables_parse_by_the_type_of_their_key() {
     ])
     .settings;
     assert!(!settings.observe.enabled);
-    assert_eq!(settings.observe.path_prefixes, ["/a", "/b"]);
+    assert_eq!(settings.observe.path_prefixes, ["/a", "/b/"]);
     assert_eq!(settings.relay.keepalive, None);
     assert_eq!(settings.relay.unreachable, relay::Unreachable::Reset);
-    assert!(settings.export.resource.contains(&("cost centre".to_owned(), "7".to_owned())));
+    assert!(settings.export.resource.get("cost centre").is_some_and(|value| value == "7"));
     assert_eq!(settings.relay.connect_timeout, Some(Duration::from_millis(250)));
-    assert_eq!(settings.observe.memory_bytes, Some(32 << 20));
+    assert_eq!(settings.observe.memory, Size(32 << 20));
     assert_eq!(settings.lame_duck, Duration::from_secs(5), "an empty variable counts as not set");
     assert_eq!(settings.access_log.unwrap().path, None);
 }
 
 #[test]
 fn prompt_classes_are_off_by_default() {
-    let classes = |config: &Config| config.settings.export.prompt_classes.clone();
-    assert!(classes(&from_yaml("")).is_off());
+    let classes = |config: &Config| config.settings.export.prompt_classes;
+    assert_eq!(classes(&from_yaml("")), export::PromptClasses::default());
     let on = classes(&from_yaml("telemetry: {prompt_classes: {input_length: true}}"));
-    assert_eq!(on, export::PromptClasses { input_bounds: vec![1024, 8192, 32768, 131_072], cache_hit: false });
+    assert_eq!(on, export::PromptClasses { input_length: true, cache_hit: false });
     let on = classes(&from_variables(&[
         ("TOKOMETER_TELEMETRY_PROMPT_CLASSES_INPUT_LENGTH", "true"),
         ("TOKOMETER_TELEMETRY_PROMPT_CLASSES_CACHE_HIT", "true"),
     ]));
-    assert_eq!(on, export::PromptClasses { input_bounds: vec![1024, 8192, 32768, 131_072], cache_hit: true });
+    assert_eq!(on, export::PromptClasses { input_length: true, cache_hit: true });
 }
 
 #[test]

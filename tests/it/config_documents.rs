@@ -4,6 +4,7 @@ use std::path::Path;
 
 use tokometer::config;
 use tokometer::config::{Config, Environment, Flags};
+use tokometer_decode::Engine;
 
 fn read(text: &str, name: &str) -> Config {
     Config::from_layers(Some((Path::new(name), text)), &Flags::default(), &Environment::default())
@@ -82,7 +83,7 @@ fn each_example_loads_without_warnings() {
         let name = format!("config/{name}.yaml");
         let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&name)).expect(&name);
         let config = read(&text, &name);
-        assert_eq!(config.settings.observe.engine, engine, "{name}");
+        assert_eq!(config.settings.observe.engine.0.map(Engine::as_str), engine, "{name}");
         assert_eq!(config.warnings, [], "{name}");
     }
 }

@@ -169,7 +169,7 @@ fn variables_set_resource_attributes() {
         ("LLM_D_ROLE", "decode"),
     ])
     .resource;
-    let of = |name: &str| all.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
+    let of = |name: &str| all.get(name).map(String::as_str);
     assert_eq!(of("service.name"), Some("b"), "OTEL_SERVICE_NAME overrides the attribute");
     assert_eq!(of("deployment.environment.name"), Some("prod"));
     assert_eq!(of("k8s.pod.name"), Some("given"));

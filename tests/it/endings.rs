@@ -1,12 +1,13 @@
 //! All ways in which a request can end. Tests pass bytes and connection closes to the observer, and check the record.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokometer::replay::{Notebook, Replayed};
 use tokometer_observe::input::{Close, Connection, Direction, Observe, Observer, Side};
 use tokometer_observe::measure::{Detach, Outcome};
-use tokometer_observe::observer::{Observers, OwnPath, Settings};
+use tokometer_observe::observer::{Observers, Settings};
 
 pub(crate) const REQUEST: &[u8] =
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 28\r\n\r\n{\"model\":\"m\",\"stream\":true }";
@@ -362,8 +363,8 @@ fn probes_are_recorded_only_if_enabled() {
 #[test]
 fn custom_path_is_parsed_as_its_route() {
     let request = String::from_utf8_lossy(REQUEST).replace("/v1/chat/completions", "/llm");
-    let own_paths = vec![OwnPath::new("/llm", "chat").expect("the path and route are valid")];
-    let wire = Wire::open_by(Settings { own_paths, ..Settings::default() }).client(request.as_bytes());
+    let routes = BTreeMap::from([("/llm".to_owned(), "chat".to_owned())]).into();
+    let wire = Wire::open_by(Settings { routes, ..Settings::default() }).client(request.as_bytes());
     assert_eq!(wire.server(HEAD).events(&[DELTA, FINISH, DONE]).server(LAST).outcome(), Outcome::Ok);
 }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use tokometer::replay::{Recording, replay};
+use tokometer_decode::Engine;
 use tokometer_observe::measure::Record;
-use tokometer_observe::observer::Settings;
+use tokometer_observe::observer::{ConfiguredEngine, Settings};
 
 use crate::truth::captures;
 
@@ -50,6 +51,6 @@ fn engine_is_detected_correctly_or_not_at_all() {
 fn configured_engine_overrides_detection() {
     let path = captures().join("vllm-0.32.0/chat-stream-usage.jsonl");
     let recording = Recording::read(&path).expect("a recording");
-    let settings = Settings { engine: Some("triton"), ..Settings::default() };
+    let settings = Settings { engine: ConfiguredEngine(Some(Engine::Triton)), ..Settings::default() };
     assert_eq!(record_of(&recording, &settings).expect("a record").labels.engine, Some("triton"));
 }

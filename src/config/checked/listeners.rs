@@ -218,7 +218,7 @@ fn report_loops(listeners: &[(usize, Listener)], problems: &mut Problems<'_>) {
 pub(super) fn scrape(
     raw: &Raw,
     listeners: &[Listener],
-    engine: Option<&'static str>,
+    engine: Option<Engine>,
     problems: &mut Problems<'_>,
 ) -> scrape::Settings {
     // Captured ports have no scrape settings of their own, only those of the block `scrape`.
@@ -240,7 +240,7 @@ pub(super) fn scrape(
             *target = target.take().or(own);
         }
     }
-    scrape::Settings { targets, servers, interval: raw.scrape.interval.0, ..scrape::Settings::default() }
+    scrape::Settings { targets, servers, ..raw.scrape.clone() }
 }
 
 fn target(
@@ -248,7 +248,7 @@ fn target(
     index: usize,
     own: &ListenerScrape,
     upstream: Option<&Address>,
-    engine: Option<&'static str>,
+    engine: Option<Engine>,
     problems: &mut Problems<'_>,
 ) -> Option<Target> {
     let all = &raw.scrape;
@@ -261,7 +261,7 @@ fn target(
     if let Some(path) = path {
         check_path(path, &path_at, engine, problems);
     }
-    let port = own.port_number.or(all.port_number).and_then(|port| u16::try_from(port).ok());
+    let port = own.port_number.or(all.port_number);
     if matches!(upstream, Some(Address::Unix(_))) && port.is_some() {
         problems.error(
             &at(own.port_number.is_some(), "port_number"),
@@ -277,7 +277,7 @@ fn target(
         }
         return None;
     }
-    let page = engine.and_then(Engine::of_name).filter(|_| path.is_none()).map(|engine| engine.info().page);
+    let page = engine.filter(|_| path.is_none()).map(|engine| engine.info().page);
     if enabled == Some(false) || page.is_some_and(|page| page.is_none()) {
         return None;
     }
@@ -286,11 +286,11 @@ fn target(
     Some(Target { path: path.cloned(), port, engine, draining: enabled == Some(true) })
 }
 
-fn check_path(path: &str, at: &str, engine: Option<&str>, problems: &mut Problems<'_>) {
+fn check_path(path: &str, at: &str, engine: Option<Engine>, problems: &mut Problems<'_>) {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'#';
     if !path.starts_with('/') || !path.bytes().all(plain) {
         problems.error(at, format!("invalid path `{path}`; it must start with `/`, such as /metrics"));
-    } else if engine == Some("tensorrt_llm") && path.trim_end_matches('/') == "/metrics" {
+    } else if engine == Some(Engine::TensorrtLlm) && path.trim_end_matches('/') == "/metrics" {
         problems.error(
             at,
             "scraping TensorRT-LLM's /metrics removes its values for other scrapers; write /prometheus/metrics, or null",

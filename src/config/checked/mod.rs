@@ -16,7 +16,7 @@ use std::time;
 
 use crate::admin;
 use crate::config::checked::problems::{size, unknown_route};
-use crate::config::raw::{AccessLog, Admin, Log, LogFormat, Observe, Process, PromptClasses, Raw, Telemetry};
+use crate::config::raw::{AccessLog, Admin, Log, LogFormat, Observe, Process, Raw};
 use crate::config::sources::Environment;
 use crate::config::{address, otel};
 use crate::logging::{self, AccessLogSettings};
@@ -27,9 +27,6 @@ use tokometer_proxy::relay;
 use tokometer_settings::Duration;
 use tokometer_tap::capture;
 use tokometer_telemetry::{accounting, export, live, tokenizer};
-
-/// Upper bounds of the prompt length classes, in tokens.
-const INPUT_LENGTH_BOUNDS: [u64; 4] = [1024, 8192, 32768, 131_072];
 
 /// All settings, validated, by module.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -111,7 +108,7 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
     let slo = slo::objectives(raw, problems);
     let accounting = slo::accounting(raw, problems);
     check_vocabularies(&raw.observe.tokenizer, problems);
-    let scrape = listeners::scrape(raw, &listeners, observe.engine, problems);
+    let scrape = listeners::scrape(raw, &listeners, observe.engine.0, problems);
     let live = live(raw, &listeners, problems);
     let export = export(raw, &listeners, environment, problems);
     let engine_spans = listeners::engine_spans(raw, &listeners, admin_address, &export.traces, problems);
@@ -153,8 +150,8 @@ pub(crate) fn checked(raw: &Raw, environment: &Environment, problems: &mut Probl
 }
 
 fn observe(raw: &Observe, targets: observer::TargetHeaders, problems: &mut Problems<'_>) -> observer::Settings {
-    let Observe { enabled, engine, memory, stall, min_rate_tokens, path_prefixes, routes, probes, tokenizer } = raw;
-    for (index, prefix) in path_prefixes.iter().enumerate() {
+    let Observe { observer, tokenizer } = raw;
+    for (index, prefix) in observer.path_prefixes.iter().enumerate() {
         if !prefix.starts_with('/') || prefix.len() < 2 {
             problems.error(
                 &format!("observe.path_prefixes[{index}]"),
@@ -162,33 +159,19 @@ fn observe(raw: &Observe, targets: observer::TargetHeaders, problems: &mut Probl
             );
         }
     }
-    let own_paths = routes.iter().filter_map(|(path, route)| own_path(path, route, problems)).collect();
-    observer::Settings {
-        enabled: *enabled,
-        engine: engine.0.map(tokometer_decode::Engine::as_str),
-        memory_bytes: (memory.0 > 0).then(|| size(memory.0)),
-        stall: stall.0,
-        min_rate_tokens: *min_rate_tokens,
-        path_prefixes: path_prefixes.iter().map(|prefix| prefix.trim_end_matches('/').to_owned()).collect(),
-        own_paths,
-        probes: *probes,
-        targets,
-        // Text is stored only for the tokenizer, which needs a vocabulary.
-        text: tokenizer.is_on().then_some(observer::Text { response_bytes: 256 << 10, memory_bytes: 64 << 20 }),
-        ..observer::Settings::default()
+    for (path, route) in &observer.routes.written {
+        let message = match observer::OwnPath::new(path, route) {
+            Ok(_) => continue,
+            Err(observer::OwnPathError::Path) => format!(
+                "invalid path `{path}`; it must start with `/`, such as /llm, or /llm/* for everything below it"
+            ),
+            Err(observer::OwnPathError::Route) => unknown_route(route),
+        };
+        problems.error(&format!("observe.routes.{path}"), message);
     }
-}
-
-fn own_path(path: &str, route: &str, problems: &mut Problems<'_>) -> Option<observer::OwnPath> {
-    let message = match observer::OwnPath::new(path, route) {
-        Ok(own) => return Some(own),
-        Err(observer::OwnPathError::Path) => {
-            format!("invalid path `{path}`; it must start with `/`, such as /llm, or /llm/* for everything below it")
-        }
-        Err(observer::OwnPathError::Route) => unknown_route(route),
-    };
-    problems.error(&format!("observe.routes.{path}"), message);
-    None
+    // Text is stored only for the tokenizer, which needs a vocabulary.
+    let text = tokenizer.is_on().then_some(observer::Text { response_bytes: 256 << 10, memory_bytes: 64 << 20 });
+    observer::Settings { targets, text, ..observer.clone() }
 }
 
 fn export(
@@ -197,22 +180,14 @@ fn export(
     environment: &Environment,
     problems: &mut Problems<'_>,
 ) -> export::Settings {
-    let Telemetry { semconv, resource, max_models, max_label_sets, prompt_classes } = &raw.telemetry;
-    let PromptClasses { input_length, cache_hit } = prompt_classes;
+    let of = &raw.telemetry;
     export::Settings {
-        semconv: *semconv,
-        resource: otel::resource(environment, resource, &raw.admin.listen, !raw.tap.ports.is_empty()),
+        resource: otel::resource(environment, &of.resource, &raw.admin.listen, !raw.tap.ports.is_empty()),
         listeners: listeners.iter().map(named).collect(),
-        max_models: size(*max_models),
-        max_label_sets: size(*max_label_sets),
-        prompt_classes: export::PromptClasses {
-            input_bounds: if *input_length { INPUT_LENGTH_BOUNDS.to_vec() } else { Vec::new() },
-            cache_hit: *cache_hit,
-        },
         prometheus: raw.prometheus,
         metrics: otlp::metrics(&raw.otlp, problems),
         traces: otlp::traces(&raw.otlp, problems),
-        ..export::Settings::default()
+        ..of.clone()
     }
 }
 
@@ -229,7 +204,7 @@ fn named(listener: &Listener) -> tokometer_metrics::Listener {
 
 /// Checks combinations of keys: a wedge bound must exceed the stall bound.
 fn live(raw: &Raw, listeners: &[Listener], problems: &mut Problems<'_>) -> live::Settings {
-    let stall = raw.observe.stall;
+    let stall = Duration(raw.observe.observer.stall);
     for (key, bound) in
         [("decode", raw.wedge.decode), ("prefill", raw.wedge.prefill)].map(|(key, b)| (key, Duration(b)))
     {
@@ -240,7 +215,7 @@ fn live(raw: &Raw, listeners: &[Listener], problems: &mut Problems<'_>) -> live:
             problems.error(&format!("wedge.{key}"), message);
         }
     }
-    if !raw.observe.enabled && problems.is_set("wedge") {
+    if !raw.observe.observer.enabled && problems.is_set("wedge") {
         problems.warn("wedge", "has no effect: observe.enabled is false, so /engine/healthz always returns 200");
     }
     let servers = listeners::servers(listeners);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use crate::config::checked::problems::{Problems, is_name, size, unknown_route};
+use crate::config::checked::problems::{Problems, is_name, unknown_route};
 use crate::config::raw::{AppliesTo, Budget, Raw, Tenants};
 use tokometer_observe::observer;
 use tokometer_telemetry::{accounting, slo};
@@ -37,21 +37,15 @@ pub(super) fn objectives(raw: &Raw, problems: &mut Problems<'_>) -> slo::Setting
         goal: one.goal,
     });
     let objectives: Vec<slo::Objective> = objectives.collect();
-    let settings = slo::Settings {
-        objectives: if of.enabled { objectives } else { Vec::new() },
-        models: of.models.clone(),
-        max_models: size(raw.telemetry.max_models),
-        busy_is_bad: of.busy_is_bad,
-        min_tokens: of.min_tokens,
-        reading: reading(of.reading, problems),
-        rules: rules(&of.rules, problems),
-    };
-    if of.enabled && raw.observe.min_rate_tokens > of.min_tokens {
+    if of.enabled && raw.observe.observer.min_rate_tokens > of.shared.min_tokens {
         let message =
             "is below `observe.min_rate_tokens`: requests in between have no decode rate and are not evaluated";
         problems.warn("slo.min_tokens", message);
     }
-    settings
+    reading(of.shared.reading, problems);
+    rules(&of.shared.rules, problems);
+    let objectives = if of.enabled { objectives } else { Vec::new() };
+    slo::Settings { objectives, max_models: raw.telemetry.max_models, ..of.shared.clone() }
 }
 
 /// True if an objective applies to some tenants only.
@@ -112,7 +106,7 @@ fn scope(one: &Written<'_>, problems: &mut Problems<'_>) -> slo::Scope {
     slo::Scope { models: one.applies_to.models.clone(), routes, tenants: one.applies_to.tenants.clone() }
 }
 
-fn reading(raw: slo::ReadingSpeed, problems: &mut Problems<'_>) -> slo::ReadingSpeed {
+fn reading(raw: slo::ReadingSpeed, problems: &mut Problems<'_>) {
     let rates = [("slow", raw.slow), ("comfortable", raw.comfortable), ("fast", raw.fast)];
     for (one, next) in rates.iter().zip(rates.iter().skip(1)) {
         if one.1 >= next.1 {
@@ -120,10 +114,9 @@ fn reading(raw: slo::ReadingSpeed, problems: &mut Problems<'_>) -> slo::ReadingS
             problems.error(&format!("slo.reading.{}", next.0), message);
         }
     }
-    raw
 }
 
-fn rules(raw: &slo::RuleSettings, problems: &mut Problems<'_>) -> slo::RuleSettings {
+fn rules(raw: &slo::RuleSettings, problems: &mut Problems<'_>) {
     if !is_name(&raw.service) {
         let message = format!("invalid name `{}`; use lowercase letters, digits, `-` and `_`, at most 63", raw.service);
         problems.error("slo.rules.service", message);
@@ -145,7 +138,6 @@ fn rules(raw: &slo::RuleSettings, problems: &mut Problems<'_>) -> slo::RuleSetti
             problems.error(&format!("slo.rules.{key}"), "invalid URL; write one such as https://host/path");
         }
     }
-    raw.clone()
 }
 
 /// Headers that cannot identify a tenant: the whole value is a secret, and not even a hash of it may be stored.
@@ -163,8 +155,8 @@ pub(super) fn accounting(raw: &Raw, problems: &mut Problems<'_>) -> accounting::
         tenants: tenants(&raw.tenants, problems),
         prices: prices(&raw.prices, problems),
         budgets: budgets(raw, problems),
-        models: raw.slo.models.clone(),
-        max_models: size(raw.telemetry.max_models),
+        models: raw.slo.shared.models.clone(),
+        max_models: raw.telemetry.max_models,
     }
 }
 

@@ -31,20 +31,19 @@ mod telemetry;
 mod traffic;
 
 pub use slo::{AppliesTo, Availability, Budget, DecodeRate, Goodput, RequestTargets, Slo, Stall, Tenants, Ttft};
-pub use telemetry::{
-    Compression, Destination, Histograms, Otlp, OtlpMetrics, OtlpTraces, PromptClasses, Sampler, Telemetry,
-};
-pub use traffic::{Engine, EngineSpans, Listener, ListenerScrape, Mode, Observe, Scrape, Tls, UpstreamTls};
+pub use telemetry::{Compression, Destination, Histograms, Otlp, OtlpMetrics, OtlpTraces, Sampler};
+pub use traffic::{EngineSpans, Listener, ListenerScrape, Mode, Observe, Tls, UpstreamTls};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::admin;
+use tokometer_engine::scrape;
 use tokometer_proxy::relay;
 use tokometer_settings::Duration;
 use tokometer_tap::capture;
 use tokometer_telemetry::accounting::Prices;
-use tokometer_telemetry::export::Prometheus;
+use tokometer_telemetry::export::{self, Prometheus};
 use tokometer_telemetry::live::Bounds;
 
 block! {
@@ -65,7 +64,7 @@ block! {
         #[schemars(extend("x-reload" = true))]
         observe: Observe = Observe::default(),
         /// Scraping of the engine's own metrics, to show the engine's state next to the request metrics.
-        scrape: Scrape = Scrape::default(),
+        scrape: scrape::Settings = scrape::Settings::default(),
         /// Wedge detection, reported by `/engine/healthz`. An engine counts as wedged if it has pending requests and no
         /// client has received a token for longer than a healthy engine needs. docs/concepts/frozen-engine.md describes
         /// the rules. If a liveness probe uses `/engine/healthz`, bounds that are too long prolong outages, and bounds
@@ -73,7 +72,7 @@ block! {
         #[schemars(extend("x-reload" = true))]
         wedge: Bounds = Bounds::default(),
         /// Settings that apply to all metrics and spans.
-        telemetry: Telemetry = Telemetry::default(),
+        telemetry: export::Settings = export::Settings::default(),
         /// The Prometheus endpoint, `/metrics` on the admin address. It is always enabled.
         prometheus: Prometheus = Prometheus::default(),
         /// Export of metrics and traces to an OpenTelemetry Collector over OTLP. Off until an endpoint is set.

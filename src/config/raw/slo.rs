@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use tokometer_settings::Duration;
 use tokometer_telemetry::accounting;
-use tokometer_telemetry::slo::{self, ReadingSpeed, RuleSettings};
+use tokometer_telemetry::slo;
 
 block! {
     /// Service level objectives.
@@ -27,22 +27,12 @@ block! {
         /// Goodput objectives: a request is good if it is available and not bad under any other objective that applies
         /// to it. The output tokens of good requests are counted in `tokometer.slo.good_output.tokens`.
         goodput: Vec<Goodput> = vec![Goodput::default()],
-        /// Models whose counters are exported as zero from the start, so that rates include their first bad request.
-        /// Counters of other models start when a response first names the model.
-        models: Vec<String> = Vec::new(),
-        /// If true, responses with status 429, 503 or 529 are bad. If false, the objectives exclude these requests.
-        busy_is_bad: bool = true,
-        /// Minimum output tokens of a request for its decode rate to be evaluated.
-        #[schemars(range(min = 2, max = 1000000))]
-        min_tokens: u64 = slo::Settings::default().min_tokens,
         /// Per-request targets from the headers `x-llm-d-slo-ttft-ms` and `x-llm-d-slo-tpot-ms`, or from their old
         /// names `x-slo-ttft-ms` and `x-slo-tpot-ms`.
         request_targets: RequestTargets = RequestTargets::default(),
-        /// Decode rates that readers of a stream notice, marked on the dashboards and the live page. They are not used
-        /// to evaluate requests.
-        reading: ReadingSpeed = ReadingSpeed::default(),
-        /// How `tokometer rules` generates rules from the objectives.
-        rules: RuleSettings = RuleSettings::default(),
+        #[serde(flatten)]
+        #[expect(missing_docs, reason = "flattened: not a key, and a doc comment would replace that of the block")]
+        shared: slo::Settings = slo::Settings::default(),
     }
 }
 

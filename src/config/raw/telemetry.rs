@@ -1,4 +1,4 @@
-//! The blocks of the exporters: `telemetry`, `prometheus`, `otlp`.
+//! The blocks of the exporters: `otlp`.
 
 use std::collections::BTreeMap;
 
@@ -6,48 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use tokometer_settings::Duration;
-use tokometer_telemetry::export::{self, Protocol, Semconv};
-
-block! {
-    /// Settings that apply to all metrics and spans.
-    Telemetry {
-        /// Version of the OpenTelemetry GenAI semantic conventions that the exported names follow. The
-        /// `gen_ai.server.*` metrics are the same in all versions.
-        semconv: Semconv = Semconv::default(),
-        /// Resource attributes, as `name: value`. They are added to the detected attributes (`service.*`, `host.name`,
-        /// and `k8s.*` from downward-API variables) and override them.
-        resource: BTreeMap<String, String> = BTreeMap::new(),
-        /// Maximum number of model names in labels; further models are counted as `other`. A model gets a slot when a
-        /// response with status 200-299 and tokens proves that the model exists. When all slots are used, a new name
-        /// replaces a name that was unused for at least 10 minutes, or the name with the least traffic if the new one
-        /// has at least 16 requests and twice that traffic. The replaced model's series disappear; if the model is used
-        /// again, they restart at zero.
-        #[schemars(range(min = 1, max = 100000))]
-        max_models: u64 = export::Settings::default().max_models as u64,
-        /// Maximum number of label sets (combinations of operation, engine, models, server and streaming); further sets
-        /// are counted in the label set `other`. At the maximum, a new label set replaces another set in the same way
-        /// as a model name.
-        #[schemars(range(min = 1, max = 20000))]
-        max_label_sets: u64 = export::Settings::default().max_label_sets as u64,
-        /// Prompt classes as attributes of the time-to-first-token metrics, to distinguish a change in the prompt mix
-        /// from a change in the server. Each class is a separate series. At most `max_label_sets` combinations of label
-        /// set and class are counted separately; further combinations are counted in the class `other`.
-        prompt_classes: PromptClasses = PromptClasses::default(),
-    }
-}
-
-block! {
-    /// Prompt classes as attributes of the time-to-first-token metrics.
-    PromptClasses {
-        /// If true, adds the label `input_length_class` to the first-token and prefill metrics: the prompt length in
-        /// tokens (up to 1024, 8192, 32768, 131072, or more), or `unknown` if the engine does not report the length.
-        input_length: bool = false,
-        /// If true, adds the label `cache_hit_class` to the first-token and prefill metrics. Its value is the share of
-        /// the prompt that was read from the engine's cache: `none`, `partial` (up to half) or `most`, or `unknown` if
-        /// the engine does not report the share.
-        cache_hit: bool = false,
-    }
-}
+use tokometer_telemetry::export::{self, Protocol};
 
 /// Compression of request bodies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -1,14 +1,11 @@
-//! The blocks of the data path: `listeners`, `observe`, `scrape`, `engine_spans`.
+//! The blocks of the data path: `listeners`, `observe`, `engine_spans`.
 
-use std::collections::BTreeMap;
-
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use tokometer_engine::{engine_spans, scrape};
+use tokometer_engine::engine_spans;
 use tokometer_observe::observer;
-use tokometer_settings::{Duration, Size};
+use tokometer_settings::Duration;
 use tokometer_telemetry::tokenizer;
 
 /// One listener: a listen address and its upstream.
@@ -106,72 +103,22 @@ block! {
         path: Option<String> = None,
         /// Port of the upstream's metrics. null: `scrape.port_number`.
         #[schemars(range(min = 1, max = 65535))]
-        port_number: Option<u64> = None,
+        port_number: Option<u16> = None,
     }
 }
 
 block! {
     /// How requests are parsed and measured.
     Observe {
-        /// If false, traffic is forwarded without being parsed, so there are no request metrics and no traces.
-        enabled: bool = true,
-        /// Engine behind tokometer, for `gen_ai.provider.name` and for the interpretation of its responses.
-        engine: Engine = Engine::default(),
-        /// Memory budget for observer state whose size depends on clients: open requests, decoders, header tables,
-        /// split headers. A single connection can use at most half of the budget, and a client address eight ninths.
-        /// Above the budget, memory is taken back from idle connections; if there are none, new requests are recorded
-        /// as `unobserved`, and bodies are not parsed. Traffic is not affected. 0: half of the container's memory limit,
-        /// at most 64 MiB.
-        #[schemars(extend("x-range" = ["0B", "1024GiB"]))]
-        memory: Size = Size::default(),
-        /// Stall threshold: a longer gap between two tokens is a stall, unless the stream's own cadence explains the
-        /// gap (docs/concepts/stalls.md).
-        #[schemars(extend("x-range" = ["1ms", "1h"]))]
-        stall: Duration = Duration(observer::Settings::default().stall),
-        /// Minimum output tokens of a request for its decode rate to be recorded.
-        #[schemars(range(min = 2, max = 1000000))]
-        min_rate_tokens: u64 = observer::Settings::default().min_rate_tokens,
-        /// Path prefixes that are removed before a path is matched, such as `/engine1`. Each prefix starts with `/`.
-        path_prefixes: Vec<String> = Vec::new(),
-        /// Custom routes, as `path: name`; they override built-in routes. `/llm` matches only that path; `/llm/*`
-        /// matches every path below `/llm`. Names: `chat`, `completions`, `responses`, `messages`, `generate`,
-        /// `tgi_stream`, `tgi_compat`, `llama_completion`, `infill`, `ollama_chat`, `ollama_generate`,
-        /// `triton_generate`, `vllm_generate`, `cohere_chat`, `audio_transcription`, `audio_translation`, `realtime`,
-        /// `embeddings`, `rerank`, `score`, `classify`, `pooling`, `prefill` and `invocations` (detected from the
-        /// body), `vllm_inference`, `vllm_inference_stream`, `vllm_engine`, `sglang_scheduler`, `tensorrt_service`,
-        /// `triton_infer`, `triton_infer_stream` (gRPC), `abort` (aborts other requests), `probe` (see `probes`), `other`
-        /// (counted, not parsed).
-        routes: BTreeMap<String, String> = BTreeMap::new(),
-        /// If true, probes are also recorded, as requests of the operation `other`. Probes are GET and HEAD requests
-        /// about the server itself (`/`, `/health`, `/metrics`, `/v1/models` and similar paths, and paths set to
-        /// `probe` in `routes`). Probes do not use the model. They are always forwarded, and counted in connections and
-        /// bytes.
-        probes: bool = false,
+        #[serde(flatten)]
+        #[expect(missing_docs, reason = "flattened: not a key, and a doc comment would replace that of the block")]
+        observer: observer::Settings = observer::Settings::default(),
         /// Counting of tokens from the response text if the engine does not report a count. Off until a vocabulary is
         /// set. Requires a build with the feature `tokenizer`, such as the images. The counts, also of truncated
         /// responses, have the source `tokenizer`: they are estimates, not the engine's counts
         /// (docs/reference/engine-support.md describes the differences). The text is stored only for this purpose, in
         /// memory, until it is counted. It is never written to metrics, traces or logs.
         tokenizer: tokenizer::Settings = tokenizer::Settings::default(),
-    }
-}
-
-block! {
-    /// Scraping of the engine's own metrics.
-    Scrape {
-        /// Whether to scrape the engine's metrics. null: true, except for llama.cpp. Each scrape of llama.cpp resets
-        /// two averages, so other scrapers would get wrong values for them.
-        enabled: Option<bool> = None,
-        /// Path of the engine's Prometheus metrics. null: `/metrics`, or `/prometheus/metrics` for TensorRT-LLM, which
-        /// deletes the content of `/metrics` on every read. If `observe.engine` is `auto`, an `OPTIONS` request
-        /// determines which path to use.
-        path: Option<String> = None,
-        /// Port of the engine's metrics. null: the port of the upstream, or 8002 with `observe.engine: triton`.
-        #[schemars(range(min = 1, max = 65535))]
-        port_number: Option<u64> = None,
-        /// Interval between scrapes. After failed scrapes, the interval increases to at most one minute.
-        #[schemars(extend("x-range" = ["100ms", "1h"]))]
-        interval: Duration = Duration(scrape::Settings::default().interval),
     }
 }
 
@@ -189,41 +136,5 @@ block! {
         /// span, only one record in 32 is held.
         #[schemars(extend("x-range" = ["100ms", "10m"]))]
         wait: Duration = Duration(engine_spans::Settings::default().wait),
-    }
-}
-
-const AUTO: &str = "auto";
-
-/// The engine behind a listener; `None`: detected from the engine's responses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub struct Engine(pub Option<tokometer_decode::Engine>);
-
-impl From<Engine> for String {
-    fn from(engine: Engine) -> String {
-        engine.0.map_or(AUTO, tokometer_decode::Engine::as_str).to_owned()
-    }
-}
-
-impl TryFrom<String> for Engine {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Engine, String> {
-        let engine = tokometer_decode::Engine::of_name(&name);
-        if engine.is_some() || name == AUTO { Ok(Engine(engine)) } else { Err(format!("unknown engine `{name}`")) }
-    }
-}
-
-impl JsonSchema for Engine {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Engine".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let auto = (AUTO, "Detected from the server's responses.");
-        let engines = tokometer_decode::Engine::ALL.map(|engine| (engine.as_str(), engine.meaning()));
-        let one = |(name, meaning)| json_schema!({"const": name, "description": meaning, "type": "string"}).to_value();
-        let names: Vec<Value> = std::iter::once(auto).chain(engines).map(one).collect();
-        json_schema!({"oneOf": names})
     }
 }

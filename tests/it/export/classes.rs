@@ -10,9 +10,9 @@ use super::records::ms;
 use super::text::{Form, Samples};
 use super::{records, text};
 
-/// The bounds named in the documentation, plus the cache class.
+/// Both prompt classes.
 pub(crate) fn both() -> PromptClasses {
-    PromptClasses { input_bounds: vec![1024, 8192, 32768, 131_072], cache_hit: true }
+    PromptClasses { input_length: true, cache_hit: true }
 }
 
 /// A streamed response to a prompt for which the engine reported these counts.
@@ -95,7 +95,7 @@ fn classes_exist_only_if_enabled() {
     assert_eq!(classes(PromptClasses::default(), record()), (dash.clone(), dash.clone()));
     let length = PromptClasses { cache_hit: false, ..both() };
     assert_eq!(classes(length, record()), ("up_to_8192".to_owned(), dash.clone()));
-    let cache_hit = PromptClasses { input_bounds: Vec::new(), ..both() };
+    let cache_hit = PromptClasses { input_length: false, ..both() };
     assert_eq!(classes(cache_hit, record()), (dash, "none".to_owned()));
 }
 

@@ -122,10 +122,9 @@ pub(crate) fn listener(name: &str, port: u16) -> Listener {
 pub(crate) fn settings() -> Settings {
     Settings {
         listeners: vec![listener("0.0.0.0:8000", 8001)],
-        resource: vec![
-            ("service.name".to_owned(), "tokometer".to_owned()),
-            ("k8s.pod.name".to_owned(), "vllm-0".to_owned()),
-        ],
+        resource: [("service.name", "tokometer"), ("k8s.pod.name", "vllm-0")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
         ..Settings::default()
     }
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tokometer::config::{Config, Environment, Error, Flags};
+use tokometer_decode::Engine;
 use tokometer_engine::scrape::Target;
 
 use crate::mistakes::assert_reported;
@@ -41,8 +42,8 @@ listeners:
 fn configured_engine_determines_its_page() {
     let of = |engine: &str| targets(&format!("observe: {{engine: {engine}}}"))[0].clone();
     let target = |engine| Target { engine: Some(engine), ..Target::default() };
-    assert_eq!(of("vllm"), Some(target("vllm")));
-    assert_eq!(of("triton"), Some(Target { port: Some(8002), ..target("triton") }));
+    assert_eq!(of("vllm"), Some(target(Engine::Vllm)));
+    assert_eq!(of("triton"), Some(Target { port: Some(8002), ..target(Engine::Triton) }));
     assert_eq!(of("ollama"), None, "Ollama has no such page");
     let reported = "observe: {engine: ollama}\nscrape: {path: /exporter}";
     assert_eq!(targets(reported)[0].clone().unwrap().path.as_deref(), Some("/exporter"));

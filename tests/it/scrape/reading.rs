@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::WAIT;
 use crate::listener::reserved;
 use async_trait::async_trait;
+use tokometer_decode::Engine;
 use tokometer_engine::scrape::{Dial, Failure, Measurements, Scraper, Settings, Target, Wire};
 
 const PAGE: &str = "vllm:num_requests_running 3\nvllm:num_requests_waiting 1\n";
@@ -206,7 +207,7 @@ fn tensorrt_llm_page_emptied_by_reads_is_never_read() {
         "GET /prometheus/metrics" => response(out, "200 OK", "", "trtllm_num_requests_running 9\n"),
         _ => response(out, "200 OK", "server: uvicorn\r\ncontent-type: application/json\r\n", "[]"),
     });
-    for engine in [None, Some("tensorrt_llm")] {
+    for engine in [None, Some(Engine::TensorrtLlm)] {
         let scraper = start(&settings(Target { engine, ..Target::default() }), server.address);
         assert_eq!(read(&scraper).state.unwrap().running, Some(9.0));
     }

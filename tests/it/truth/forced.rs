@@ -2,24 +2,10 @@
 //! wrong one.
 
 use tokometer::replay::replay;
-use tokometer_observe::observer::Settings;
+use tokometer_decode::Engine;
+use tokometer_observe::observer::{ConfiguredEngine, Settings};
 
 use super::all;
-
-/// Every value of `gen_ai.provider.name` that can be forced.
-const ENGINES: [&str; 11] = [
-    "vllm",
-    "sglang",
-    "llama_cpp",
-    "ollama",
-    "tgi",
-    "tensorrt_llm",
-    "triton",
-    "lmdeploy",
-    "dynamo",
-    "llama_cpp_python",
-    "transformers",
-];
 
 #[test]
 fn forced_engine_yields_no_panic_and_no_wrong_exact_count() {
@@ -32,9 +18,10 @@ fn forced_engine_yields_no_panic_and_no_wrong_exact_count() {
         let counted = known.as_ref().and_then(|record| exactly(record.output_tokens));
         let output = case.meta["truth"]["completion_tokens"].as_u64().or(counted);
         let input = known.as_ref().and_then(|record| record.input_tokens);
-        for engine in ENGINES {
-            let replayed = replay(&case.recording, &Settings { engine: Some(engine), ..Settings::default() });
-            let place = format!("{} as {engine}", case.title());
+        for engine in Engine::ALL {
+            let replayed =
+                replay(&case.recording, &Settings { engine: ConfiguredEngine(Some(engine)), ..Settings::default() });
+            let place = format!("{} as {}", case.title(), engine.as_str());
             if !replayed.detached.is_empty() || replayed.in_flight != 0 {
                 wrong.push(format!("{place}: detached {:?}, {} in flight", replayed.detached, replayed.in_flight));
             }

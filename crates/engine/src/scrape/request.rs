@@ -160,7 +160,7 @@ pub(crate) async fn find(target: &Target, dial: &dyn Dial) -> Result<Place, Fail
         Some(page) if page.draining && !target.draining => Place::Draining,
         page => Place::At(page.map_or(USUAL, |page| page.path).to_owned()),
     };
-    if let Some(engine) = target.engine.and_then(Engine::of_name) {
+    if let Some(engine) = target.engine {
         return Ok(page_of(engine));
     }
     let response = send(dial, Method::OPTIONS, USUAL).await?;

@@ -40,10 +40,9 @@ enum Known {
 impl Recogniser {
     /// Creates a recogniser for this route. `set`: the configured engine, if any. `expected`: the engine of the
     /// listener's earlier requests.
-    pub(super) fn new(route: Route, set: Option<&'static str>, expected: Option<Engine>) -> Recogniser {
-        let found = set.and_then(Engine::of_name);
-        let known = if found.is_some() { Known::Set } else { expected.map_or(Known::Nothing, Known::Expected) };
-        Recogniser { route, found, known, ..Recogniser::default() }
+    pub(super) fn new(route: Route, set: Option<Engine>, expected: Option<Engine>) -> Recogniser {
+        let known = if set.is_some() { Known::Set } else { expected.map_or(Known::Nothing, Known::Expected) };
+        Recogniser { route, found: set, known, ..Recogniser::default() }
     }
 
     /// Replaces the route, once the request body has determined it.
@@ -135,13 +134,13 @@ mod tests {
             recogniser.habits().empty_delta_is_token
         };
         assert!(profile(None, EngineFacts::VLLM));
-        assert!(!profile(Some("vllm"), EngineFacts::NONE), "the Rust front end");
+        assert!(!profile(Some(Engine::Vllm), EngineFacts::NONE), "the Rust front end");
         let mut rust = EngineFacts::VLLM;
         rust.insert(EngineFacts::ID_OF_8_HEX);
         assert!(!profile(None, rust), "the Rust front end with token ids");
         assert!(profile(None, EngineFacts::TENSORRT_LLM));
-        assert!(!profile(Some("tensorrt_llm"), EngineFacts::NONE));
-        assert!(!profile(Some("sglang"), EngineFacts::VLLM));
+        assert!(!profile(Some(Engine::TensorrtLlm), EngineFacts::NONE));
+        assert!(!profile(Some(Engine::Sglang), EngineFacts::VLLM));
     }
 
     #[test]

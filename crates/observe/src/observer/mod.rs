@@ -36,7 +36,7 @@ use tokometer_wire::budget::{Budget, Reclaim};
 use tokometer_wire::{Limits, coding};
 
 pub use cost::memory_limit;
-pub use settings::{OwnPath, OwnPathError, Settings, TargetHeaders};
+pub use settings::{ConfiguredEngine, OwnPath, OwnPathError, Settings, TargetHeaders};
 pub use tokometer_decode::TextLimits as Text;
 
 /// Memory of a connection's observer, without its requests. It is not charged to the budget: the maximum number of
@@ -185,7 +185,7 @@ impl Shared {
     }
 
     fn last_engine(&self, listener: usize) -> Option<&'static str> {
-        self.settings.engine.or_else(|| self.lasting.engines.get(listener)?.get())
+        self.settings.engine.0.map(Engine::as_str).or_else(|| self.lasting.engines.get(listener)?.get())
     }
 }
 

@@ -88,7 +88,7 @@ impl OpenRequest {
         let route = shared.settings.route(head.method, head.target);
         let route = if route == Route::Other { websocket_route(head, shared) } else { route };
         let engine = shared.last_engine(self.measured.listener()).and_then(Engine::of_name);
-        self.recogniser = Recogniser::new(route, shared.settings.engine, engine);
+        self.recogniser = Recogniser::new(route, shared.settings.engine.0, engine);
         let targets = shared.settings.targets.of(head);
         self.measured.request_head(route, trace(head), id(head.header("x-request-id")), targets, shared.sink.as_ref());
         if !route.is_read() && !matches!(route, Route::Invocations | Route::Abort) {

@@ -1,46 +1,144 @@
-//! Settings of the observers.
+//! User settings of the observers: the block `observe` of the configuration. These comments are the block's documentation.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use tokometer_settings::{self as form, Size};
+
 use crate::observer::cost::automatic_memory;
-use tokometer_decode::{Route, TextLimits};
+use tokometer_decode::{Engine, Route, TextLimits};
 
 /// How requests are parsed and measured.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Settings {
-    /// If false, traffic is forwarded unobserved.
+    /// If false, traffic is forwarded without being parsed, so there are no request metrics and no traces.
     pub enabled: bool,
-    /// The upstream engine. If not set, the engine is recognised from its responses.
-    pub engine: Option<&'static str>,
+    /// Engine behind tokometer, for `gen_ai.provider.name` and for the interpretation of its responses.
+    pub engine: ConfiguredEngine,
     /// Maximum size of request or response headers. Of larger request headers, only the needed fields are kept; requests
     /// with other larger headers are recorded as unobserved.
+    #[serde(skip)]
     pub head_bytes: usize,
     /// Maximum number of observed open requests per connection; additional requests are recorded as unobserved.
+    #[serde(skip)]
     pub max_open_requests: usize,
     /// Maximum number of observed connections; requests on additional connections are only counted, as unobserved.
+    #[serde(skip)]
     pub max_observed: usize,
-    /// A gap between two tokens longer than this is a stall, unless the stream's cadence explains it.
-    pub stall: Duration,
-    /// Minimum output tokens for a decode rate to be recorded.
-    pub min_rate_tokens: u64,
     /// Minimum time between first and last token for a decode rate to be recorded.
+    #[serde(skip)]
     pub min_rate_span: Duration,
     /// Maximum window size of a compressed body; bodies with a larger window are not parsed.
+    #[serde(skip)]
     pub coding_window_bytes: usize,
     /// Decoding allowance per received byte, shared by all compressed bodies of a connection.
+    #[serde(skip)]
     pub coding_ratio: u64,
-    /// Memory budget for all observers; `None`: half of the container's limit, at most 64 MiB.
-    pub memory_bytes: Option<usize>,
-    /// Path prefixes to strip before matching (`/engine1`).
+    /// Memory budget for observer state whose size depends on clients: open requests, decoders, header tables, split
+    /// headers. A single connection can use at most half of the budget, and a client address eight ninths. Above the
+    /// budget, memory is taken back from idle connections; if there are none, new requests are recorded as
+    /// `unobserved`, and bodies are not parsed. Traffic is not affected. 0: half of the container's memory limit, at
+    /// most 64 MiB.
+    #[schemars(extend("x-range" = ["0B", "1024GiB"]))]
+    pub memory: Size,
+    /// Stall threshold: a longer gap between two tokens is a stall, unless the stream's own cadence explains the gap
+    /// (docs/concepts/stalls.md).
+    #[serde(with = "form::written")]
+    #[schemars(with = "form::Duration", extend("x-range" = ["1ms", "1h"]))]
+    pub stall: Duration,
+    /// Minimum output tokens of a request for its decode rate to be recorded.
+    #[schemars(range(min = 2, max = 1000000))]
+    pub min_rate_tokens: u64,
+    /// Path prefixes that are removed before a path is matched, such as `/engine1`. Each prefix starts with `/`.
     pub path_prefixes: Vec<String>,
-    /// Custom paths, matched before the built-in ones.
-    pub own_paths: Vec<OwnPath>,
-    /// If true, probes are recorded as requests with operation `other`.
+    /// Custom routes, as `path: name`; they override built-in routes. `/llm` matches only that path; `/llm/*` matches
+    /// every path below `/llm`. Names: `chat`, `completions`, `responses`, `messages`, `generate`, `tgi_stream`,
+    /// `tgi_compat`, `llama_completion`, `infill`, `ollama_chat`, `ollama_generate`, `triton_generate`,
+    /// `vllm_generate`, `cohere_chat`, `audio_transcription`, `audio_translation`, `realtime`, `embeddings`, `rerank`,
+    /// `score`, `classify`, `pooling`, `prefill` and `invocations` (detected from the body), `vllm_inference`,
+    /// `vllm_inference_stream`, `vllm_engine`, `sglang_scheduler`, `tensorrt_service`, `triton_infer`,
+    /// `triton_infer_stream` (gRPC), `abort` (aborts other requests), `probe` (see `probes`), `other` (counted, not
+    /// parsed).
+    pub routes: OwnRoutes,
+    /// If true, probes are also recorded, as requests of the operation `other`. Probes are GET and HEAD requests about
+    /// the server itself (`/`, `/health`, `/metrics`, `/v1/models` and similar paths, and paths set to `probe` in
+    /// `routes`). Probes do not use the model. They are always forwarded, and counted in connections and bytes.
     pub probes: bool,
     /// Request headers with targets and tenant.
+    #[serde(skip)]
     pub targets: TargetHeaders,
     /// Limits on response text kept for the tokenizer; with `None`, no text is kept.
+    #[serde(skip)]
     pub text: Option<TextLimits>,
+}
+
+/// The engine behind a listener; `None`, written `auto`: detected from the engine's responses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct ConfiguredEngine(pub Option<Engine>);
+
+const AUTO: &str = "auto";
+
+impl From<ConfiguredEngine> for String {
+    fn from(engine: ConfiguredEngine) -> String {
+        engine.0.map_or(AUTO, Engine::as_str).to_owned()
+    }
+}
+
+impl TryFrom<String> for ConfiguredEngine {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<ConfiguredEngine, String> {
+        let engine = Engine::of_name(&name);
+        let known = engine.is_some() || name == AUTO;
+        known.then_some(ConfiguredEngine(engine)).ok_or_else(|| format!("unknown engine `{name}`"))
+    }
+}
+
+impl JsonSchema for ConfiguredEngine {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Engine".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let auto = (AUTO, "Detected from the server's responses.");
+        let engines = Engine::ALL.map(|engine| (engine.as_str(), engine.meaning()));
+        let one = |(name, meaning)| json_schema!({"const": name, "description": meaning, "type": "string"}).to_value();
+        let names: Vec<serde_json::Value> = std::iter::once(auto).chain(engines).map(one).collect();
+        json_schema!({"oneOf": names})
+    }
+}
+
+/// Custom paths with their routes, matched before the built-in ones. Invalid entries, which [`OwnPath::new`] reports,
+/// match nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "BTreeMap<String, String>")]
+pub struct OwnRoutes {
+    /// The entries, as `path: name`.
+    #[serde(flatten)]
+    pub written: BTreeMap<String, String>,
+    #[serde(skip)]
+    paths: Vec<OwnPath>,
+}
+
+impl From<BTreeMap<String, String>> for OwnRoutes {
+    fn from(written: BTreeMap<String, String>) -> OwnRoutes {
+        let paths = written.iter().filter_map(|(path, route)| OwnPath::new(path, route).ok()).collect();
+        OwnRoutes { written, paths }
+    }
+}
+
+impl JsonSchema for OwnRoutes {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "OwnRoutes".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        BTreeMap::<String, String>::json_schema(generator)
+    }
 }
 
 /// Request headers with latency targets and tenant.
@@ -105,7 +203,7 @@ pub enum OwnPathError {
 impl Settings {
     /// The memory budget in bytes.
     pub(super) fn memory_limit(&self) -> usize {
-        self.memory_bytes.unwrap_or_else(automatic_memory)
+        usize::try_from(self.memory.0).ok().filter(|bytes| *bytes > 0).unwrap_or_else(automatic_memory)
     }
 
     /// Route of a request. An exactly matching custom path takes precedence, then the longest matching custom prefix,
@@ -115,11 +213,12 @@ impl Settings {
     }
 
     fn route_at(&self, method: &str, path: &str) -> Option<Route> {
-        let own = self.own_paths.iter().filter(|own| own.covers(path)).max_by_key(|own| (!own.below, own.path.len()));
+        let own =
+            self.routes.paths.iter().filter(|own| own.covers(path)).max_by_key(|own| (!own.below, own.path.len()));
         if let Some(own) = own {
             return Some(own.route.asked_by(method));
         }
-        let rest = self.path_prefixes.iter().find_map(|prefix| path.strip_prefix(prefix.as_str()));
+        let rest = self.path_prefixes.iter().find_map(|prefix| path.strip_prefix(prefix.trim_end_matches('/')));
         match rest.filter(|rest| rest.is_empty() || rest.starts_with('/')) {
             Some("") => Route::at(method, "/"),
             Some(rest) => Route::at(method, rest),
@@ -132,7 +231,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             enabled: true,
-            engine: None,
+            engine: ConfiguredEngine::default(),
             head_bytes: 64 * 1024,
             max_open_requests: 1024,
             max_observed: 100_000,
@@ -141,9 +240,9 @@ impl Default for Settings {
             min_rate_span: Duration::from_millis(1),
             coding_window_bytes: 8 * 1024 * 1024,
             coding_ratio: 24,
-            memory_bytes: None,
+            memory: Size(0),
             path_prefixes: Vec::new(),
-            own_paths: Vec::new(),
+            routes: OwnRoutes::default(),
             probes: false,
             targets: TargetHeaders::default(),
             text: None,
@@ -157,7 +256,11 @@ mod tests {
 
     fn settings(own: &[(&str, &str)], prefixes: &[&str]) -> Settings {
         Settings {
-            own_paths: own.iter().map(|(path, route)| OwnPath::new(path, route).unwrap()).collect(),
+            routes: own
+                .iter()
+                .map(|(path, route)| ((*path).to_owned(), (*route).to_owned()))
+                .collect::<BTreeMap<_, _>>()
+                .into(),
             path_prefixes: prefixes.iter().map(|prefix| (*prefix).to_owned()).collect(),
             ..Settings::default()
         }
@@ -194,11 +297,13 @@ mod tests {
 
     #[test]
     fn prefix_is_stripped_only_at_segment_boundary() {
-        let settings = settings(&[], &["/engine1"]);
-        assert_eq!(settings.route("POST", "/engine1/generate"), Route::Generate);
-        assert_eq!(settings.route("POST", "/engine12/generate"), Route::Other);
-        assert_eq!(settings.route("POST", "/engine1"), Route::TgiCompat);
-        assert_eq!(settings.route("GET", "/engine1/load"), Route::Probe);
+        for prefix in ["/engine1", "/engine1/"] {
+            let settings = settings(&[], &[prefix]);
+            assert_eq!(settings.route("POST", "/engine1/generate"), Route::Generate);
+            assert_eq!(settings.route("POST", "/engine12/generate"), Route::Other);
+            assert_eq!(settings.route("POST", "/engine1"), Route::TgiCompat);
+            assert_eq!(settings.route("GET", "/engine1/load"), Route::Probe);
+        }
     }
 
     #[test]

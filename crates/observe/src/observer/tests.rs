@@ -8,8 +8,9 @@ use crate::input::{Activity, Close, Connection, Direction, Observe as _, Observe
 use crate::measure::{Detach, Message, Outcome, Record, Sink};
 use crate::observer::connection::ConnectionObserver;
 use crate::observer::request::OpenRequest;
-use crate::observer::{Observers, Settings, TargetHeaders};
-use tokometer_decode::{RequestDecoder, ResponseDecoder, Route};
+use crate::observer::{ConfiguredEngine, Observers, Settings, TargetHeaders};
+use tokometer_decode::{Engine, RequestDecoder, ResponseDecoder, Route};
+use tokometer_settings::Size;
 use tokometer_wire::{Http1, Http2};
 
 /// Documented limit: maximum memory of the observer of an open stream, including its decoder.
@@ -55,7 +56,8 @@ impl Sink for Records {
 fn request_over_the_limit_is_recorded_from_its_headers() {
     let records = Arc::new(Records::default());
     let targets = TargetHeaders { tenant: vec!["x-team".into()], ..TargetHeaders::default() };
-    let settings = Settings { max_open_requests: 1, engine: Some("vllm"), targets, ..Settings::default() };
+    let settings =
+        Settings { max_open_requests: 1, engine: ConfiguredEngine(Some(Engine::Vllm)), targets, ..Settings::default() };
     let observers = Observers::new(settings, 1, Arc::clone(&records) as Arc<dyn Sink>);
     let accepted = Instant::now();
     let connection = Connection { id: 7, peer: None, listener: 0, upstream: "x".into(), accepted };
@@ -236,7 +238,7 @@ fn cause(why: Detach) -> (Settings, Vec<Step>, Vec<(Outcome, bool)>) {
         Detach::Memory => {
             let part = format!("{}x: {}", CHAT.split_once("x-team").unwrap().0, "a".repeat(4000));
             let steps = vec![client(part), client("\r\n\r\n"), server(REJECTED)];
-            let limits = Settings { memory_bytes: Some(12_000), head_bytes: 64 * 1024, ..default };
+            let limits = Settings { memory: Size(12_000), head_bytes: 64 * 1024, ..default };
             return (limits, steps, vec![unread, ok, ok]);
         }
         Detach::Work => {
@@ -298,7 +300,7 @@ fn idle_connection_gives_up_its_requests_to_another_client_and_is_observed_again
     const REQUEST: &[u8] = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}";
     const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
     let records = Arc::new(Records::default());
-    let settings = Settings { memory_bytes: Some(40 * 1024), ..Settings::default() };
+    let settings = Settings { memory: Size(40 * 1024), ..Settings::default() };
     let observers = Observers::new(settings, 1, Arc::clone(&records) as Arc<dyn Sink>);
     let start = Instant::now();
     let connect = |id: u8, accepted| {

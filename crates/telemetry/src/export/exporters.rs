@@ -1,5 +1,6 @@
 //! The sink that feeds the Prometheus and OTLP exporters.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -147,7 +148,7 @@ fn observe(owners: &Owners, families: &Families, recorder: &Recorder) -> Values 
 /// Resource attributes as labels of `target_info`. If several names map to one label, their values are joined with `;`,
 /// as the OpenTelemetry specification requires (compatibility/prometheus_and_openmetrics.md): label names must be
 /// unique.
-fn info_labels(resource: &[(String, String)]) -> Vec<(String, String)> {
+fn info_labels(resource: &BTreeMap<String, String>) -> Vec<(String, String)> {
     let mut labels: Vec<(String, String)> = Vec::with_capacity(resource.len());
     for (name, value) in resource {
         let label = label(name);
@@ -156,7 +157,7 @@ fn info_labels(resource: &[(String, String)]) -> Vec<(String, String)> {
                 joined.push(';');
                 joined.push_str(value);
             }
-            None => labels.push((label, value.clone())),
+            None => labels.push((label, value.to_owned())),
         }
     }
     labels
@@ -265,10 +266,9 @@ mod tests {
 
     #[test]
     fn resource_attributes_with_equal_labels_are_joined() {
-        let entry = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let resource =
-            [entry("a.b", "1"), entry("2nd", "x"), entry("a_b", "3"), entry("__name__", "up"), entry("_a", "y")];
-        let labels = [entry("a_b", "1;3"), entry("key_2nd", "x"), entry("key___name__", "up"), entry("_a", "y")];
-        assert_eq!(info_labels(&resource), labels);
+        let entry = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let resource = [("2nd", "x"), ("__name__", "up"), ("_a", "y"), ("a.b", "1"), ("a_b", "3")].map(entry);
+        let labels = [("key_2nd", "x"), ("key___name__", "up"), ("_a", "y"), ("a_b", "1;3")].map(entry);
+        assert_eq!(info_labels(&resource.into()), labels);
     }
 }

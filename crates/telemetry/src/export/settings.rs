@@ -1,5 +1,6 @@
 //! Settings of the exporters.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -206,50 +207,59 @@ impl Default for Traces {
     }
 }
 
-/// Optional prompt attributes of the first-token and prefill metrics. Off by default, because each class is a separate
-/// series.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Prompt classes as attributes of the time-to-first-token metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct PromptClasses {
-    /// Upper bounds of the input length classes, in tokens, ascending, at most [`PromptClasses::MAX_BOUNDS`]; empty to
-    /// omit this attribute.
-    pub input_bounds: Vec<u64>,
-    /// Whether to add an attribute for the share of the prompt found in the engine's cache.
+    /// If true, adds the label `input_length_class` to the first-token and prefill metrics: the prompt length in tokens
+    /// (up to 1024, 8192, 32768, 131072, or more), or `unknown` if the engine does not report the length.
+    pub input_length: bool,
+    /// If true, adds the label `cache_hit_class` to the first-token and prefill metrics. Its value is the share of the
+    /// prompt that was read from the engine's cache: `none`, `partial` (up to half) or `most`, or `unknown` if the
+    /// engine does not report the share.
     pub cache_hit: bool,
 }
 
-impl PromptClasses {
-    /// Maximum number of input length bounds.
-    pub const MAX_BOUNDS: usize = 8;
-
-    /// True when no prompt attribute is enabled.
-    pub fn is_off(&self) -> bool {
-        self.input_bounds.is_empty() && !self.cache_hit
-    }
-}
-
-/// All settings of the exporters.
-#[derive(Clone, Debug, PartialEq)]
+/// Settings that apply to all metrics and spans.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Settings {
-    /// Generation of the GenAI names.
+    /// Version of the OpenTelemetry GenAI semantic conventions that the exported names follow. The `gen_ai.server.*`
+    /// metrics are the same in all versions.
     pub semconv: Semconv,
-    /// Resource attributes, including `service.name`.
-    pub resource: Vec<(String, String)>,
-    /// The listeners, as named in their series.
-    pub listeners: Vec<Listener>,
-    /// Maximum number of model names in labels; further names become `other`.
+    /// Resource attributes, as `name: value`. They are added to the detected attributes (`service.*`, `host.name`, and
+    /// `k8s.*` from downward-API variables) and override them.
+    pub resource: BTreeMap<String, String>,
+    /// Maximum number of model names in labels; further models are counted as `other`. A model gets a slot when a
+    /// response with status 200-299 and tokens proves that the model exists. When all slots are used, a new name
+    /// replaces a name that was unused for at least 10 minutes, or the name with the least traffic if the new one has
+    /// at least 16 requests and twice that traffic. The replaced model's series disappear; if the model is used again,
+    /// they restart at zero.
+    #[schemars(range(min = 1, max = 100000))]
     pub max_models: usize,
-    /// Maximum number of label sets; further label sets are folded into `other`. Also the maximum number of
-    /// combinations of label set and prompt class.
+    /// Maximum number of label sets (combinations of operation, engine, models, server and streaming); further sets are
+    /// counted in the label set `other`. At the maximum, a new label set replaces another set in the same way as a
+    /// model name.
+    #[schemars(range(min = 1, max = 20000))]
     pub max_label_sets: usize,
-    /// How long a model name or a label set must be unused before a new one may replace it in a full table.
-    pub label_idle: Duration,
-    /// Prompt classes as attributes.
+    /// Prompt classes as attributes of the time-to-first-token metrics, to distinguish a change in the prompt mix from
+    /// a change in the server. Each class is a separate series. At most `max_label_sets` combinations of label set and
+    /// class are counted separately; further combinations are counted in the class `other`.
     pub prompt_classes: PromptClasses,
+    /// How long a model name or a label set must be unused before a new one may replace it in a full table.
+    #[serde(skip)]
+    pub label_idle: Duration,
+    /// The listeners, as named in their series.
+    #[serde(skip)]
+    pub listeners: Vec<Listener>,
     /// The Prometheus page.
+    #[serde(skip)]
     pub prometheus: Prometheus,
     /// OTLP metrics.
+    #[serde(skip)]
     pub metrics: Metrics,
     /// OTLP traces.
+    #[serde(skip)]
     pub traces: Traces,
 }
 
@@ -264,7 +274,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             semconv: Semconv::default(),
-            resource: vec![("service.name".to_owned(), "tokometer".to_owned())],
+            resource: BTreeMap::new(),
             listeners: Vec::new(),
             max_models: 64,
             max_label_sets: 512,

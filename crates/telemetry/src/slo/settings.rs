@@ -9,21 +9,27 @@ use tokometer_decode::Route;
 use crate::accounting::covers;
 
 /// The objectives, and the settings they share.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Settings {
     /// The objectives; names are unique.
+    #[serde(skip)]
     pub objectives: Vec<Objective>,
-    /// Models whose counters are exported as zero from the start.
-    pub models: Vec<String>,
     /// Maximum number of different models in counters; further models are counted as `other`.
+    #[serde(skip)]
     pub max_models: usize,
-    /// Whether a rejection for lack of capacity (429, 503, 529) is bad; otherwise it is excluded.
+    /// Models whose counters are exported as zero from the start, so that rates include their first bad request.
+    /// Counters of other models start when a response first names the model.
+    pub models: Vec<String>,
+    /// If true, responses with status 429, 503 or 529 are bad. If false, the objectives exclude these requests.
     pub busy_is_bad: bool,
-    /// Minimum output tokens for a decode rate to be evaluated.
+    /// Minimum output tokens of a request for its decode rate to be evaluated.
+    #[schemars(range(min = 2, max = 1000000))]
     pub min_tokens: u64,
-    /// Decode rates that readers notice, for the dashboards and the live page.
+    /// Decode rates that readers of a stream notice, marked on the dashboards and the live page. They are not used to
+    /// evaluate requests.
     pub reading: ReadingSpeed,
-    /// Settings of `tokometer rules`.
+    /// How `tokometer rules` generates rules from the objectives.
     pub rules: RuleSettings,
 }
 

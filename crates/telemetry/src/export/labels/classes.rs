@@ -45,12 +45,13 @@ pub(crate) struct Classes {
     used_slots: AtomicUsize,
 }
 
+/// Upper bounds of the prompt length classes, in tokens. `Admitted` has 64 bits, one per combination of classes.
+const INPUT_LENGTH_BOUNDS: [u64; 4] = [1024, 8192, 32768, 131_072];
+
 impl Classes {
     /// Creates the classes for these settings. `slots`: maximum number of combinations of label set and class.
     pub(crate) fn new(settings: &PromptClasses, slots: usize) -> Classes {
-        // `Admitted` has 64 bits, one per combination of classes. The configuration is validated earlier; this limit
-        // only guards against overflow.
-        let bounds: Vec<u64> = settings.input_bounds.iter().copied().take(PromptClasses::MAX_BOUNDS).collect();
+        let bounds = if settings.input_length { INPUT_LENGTH_BOUNDS.to_vec() } else { Vec::new() };
         let mut lengths: Vec<Arc<str>> = bounds.iter().map(|bound| format!("up_to_{bound}").into()).collect();
         if let Some(last) = bounds.last() {
             lengths.extend([format!("over_{last}").into(), "unknown".into()]);
