@@ -8,11 +8,11 @@ use flate2::read::MultiGzDecoder;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-
 use tokio::sync::mpsc::UnboundedSender;
+use tonic::body::Body;
 
 use crate::engine_spans::message::{Message, Share};
-use crate::engine_spans::response::{Protocol, Refused, ResponseBody};
+use crate::engine_spans::response::{Protocol, Refused};
 use crate::engine_spans::stats::Measurements;
 use crate::engine_spans::{Settings, message, response, spans};
 
@@ -44,7 +44,7 @@ pub(crate) struct Intake {
 
 impl Intake {
     /// Handles one request.
-    pub(crate) async fn handle(&self, request: Request<Incoming>) -> Response<ResponseBody> {
+    pub(crate) async fn handle(&self, request: Request<Incoming>) -> Response<Body> {
         let is_grpc = content_type(request.headers()).is_some_and(|kind| kind.starts_with("application/grpc"));
         let protocol = if is_grpc { Protocol::Grpc } else { Protocol::Http };
         match self.message(protocol, request).await.and_then(|message| self.pass_on(message)) {

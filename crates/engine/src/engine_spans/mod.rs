@@ -23,7 +23,6 @@ use std::time::Duration;
 
 pub use forward::{Collector, Reply};
 pub use receiver::{Error, Receiver};
-pub use response::RpcStatus;
 pub use stage::SpanJoin;
 pub use stats::{Join, Lost, Measurements, Refusal, Unsent};
 

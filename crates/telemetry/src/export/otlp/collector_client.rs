@@ -16,7 +16,9 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use opentelemetry_http::HttpError;
 use prost::Message;
-use tokometer_engine::engine_spans::{Collector, Reply, RpcStatus};
+use tokometer_engine::engine_spans::{Collector, Reply};
+use tonic_types::Status;
+use tonic_types::pb::RetryInfo;
 
 use crate::export::otlp::delivery::{causes, rejected, rejected_items};
 use crate::export::otlp::endpoint;
@@ -193,18 +195,24 @@ fn grpc_reply<'a>(field: impl Fn(&str) -> Option<&'a HeaderValue>, body: &[u8]) 
 }
 
 fn retry_info(details: &[u8]) -> Option<Duration> {
-    RpcStatus::decode(BASE64.decode(details).ok()?.as_slice()).ok()?.retry_after()
+    let status = Status::decode(BASE64.decode(details).ok()?.as_slice()).ok()?;
+    let info = status.details.iter().find(|any| any.type_url.ends_with("/google.rpc.RetryInfo"))?;
+    let delay = RetryInfo::decode(info.value.as_slice()).ok()?.retry_delay?;
+    Some(Duration::new(u64::try_from(delay.seconds).ok()?, u32::try_from(delay.nanos).ok()?.min(999_999_999)))
 }
 
 #[cfg(test)]
 mod tests {
+    use tonic_types::{ErrorDetails, StatusExt};
+
     use super::*;
 
     #[test]
     fn retry_delay_is_read_from_status_details() {
         let expected = Some(Duration::from_millis(2500));
-        let status = RpcStatus::new(8, "busy", expected).encode_to_vec();
-        let text = BASE64.encode(&status);
+        let details = ErrorDetails::with_retry_info(expected);
+        let status = tonic::Status::with_error_details(tonic::Code::ResourceExhausted, "busy", details);
+        let text = BASE64.encode(status.details());
         assert_eq!(retry_info(text.as_bytes()), expected);
         assert_eq!(retry_info(text.trim_end_matches('=').as_bytes()), expected);
         assert_eq!(retry_info(b"%%%"), None);
