@@ -1,8 +1,12 @@
 //! Capture files: pcap (microseconds and nanoseconds) and pcapng, in both byte orders.
 //!
-//! Why no library: both formats are short, errors contain the position in the file, and only the current packet is in
-//! memory. Formats: <https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-06.html> and
+//! Formats: <https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-06.html> and
 //! <https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-04.html>.
+//!
+//! Why no library: errors contain the position in the file, and only the current packet is in memory. In addition,
+//! pcap-parser 0.17 reads a big-endian time offset as little-endian, takes a packet that is longer than its block for
+//! the end of the file, and rejects the file if a block other than a packet is invalid. pcap-file 3.0.0-rc.2 computes
+//! wrong times for binary resolutions, and its time computation overflows (a panic in debug builds).
 
 mod input;
 mod pcap;
