@@ -1,4 +1,7 @@
 //! Reads requests from one client and writes raw bytes to it, with full control over how the connection ends.
+//!
+//! Why not hyper: it would change the order and case of the engines' headers, the chunks of each write, and the response
+//! to malformed requests.
 
 use std::future::Future;
 use std::time::Duration;
