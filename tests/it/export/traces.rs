@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -471,4 +472,40 @@ fn batches_never_exceed_their_size() {
     let sizes: Vec<usize> = got.traces.iter().map(|request| scopes(request).iter().sum()).collect();
     assert!(sizes.iter().all(|size| (1..=3).contains(size)), "{sizes:?}");
     assert_eq!(sizes.iter().sum::<usize>(), 35);
+}
+
+/// Counts the gRPC calls on this listener, and responds with `INTERNAL` and details that are not valid base64.
+async fn respond_with_invalid_details(listener: std::net::TcpListener, calls: Arc<AtomicUsize>) {
+    listener.set_nonblocking(true).unwrap();
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        while let Some(Ok((_, mut respond))) = connection.accept().await {
+            calls.fetch_add(1, Ordering::Relaxed);
+            let response = http::Response::builder()
+                .header("content-type", "application/grpc")
+                .header("grpc-status", "13")
+                .header("grpc-status-details-bin", "%%%");
+            respond.send_response(response.body(()).unwrap(), true).unwrap();
+        }
+    }
+}
+
+#[test]
+fn invalid_status_details_do_not_stop_the_exporter() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let calls = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&calls);
+    std::thread::spawn(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(respond_with_invalid_details(listener, counted));
+    });
+    let exporters = start(endpoint(url, Protocol::Grpc), |_| {});
+    for call in 1..=2 {
+        exporters.record(&Arc::new(records::good("m")));
+        assert!(!exporters.flush(WAIT));
+        assert_eq!(calls.load(Ordering::Relaxed), call);
+    }
 }

@@ -8,8 +8,10 @@ mod endpoint;
 mod metrics;
 mod traces;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::task::Poll;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
@@ -61,12 +63,21 @@ impl Command {
 /// The deadline of the shutdown; `None` until one is requested.
 type Closing = watch::Receiver<Option<Instant>>;
 
-/// Runs one export, limited by `limit` and by the deadline of a shutdown.
+/// Runs one export, limited by `limit` and by the deadline of a shutdown. A panic is an error of this export only: tonic
+/// 0.14 panics if `grpc-status-details-bin` is not valid base64.
 async fn bounded<E: std::fmt::Display>(
     export: impl Future<Output = Result<(), E>>,
     limit: Duration,
     closing: &Closing,
 ) -> Result<(), String> {
+    let mut export = std::pin::pin!(export);
+    let export = std::future::poll_fn(|context| {
+        let polled = catch_unwind(AssertUnwindSafe(|| export.as_mut().poll(context)));
+        match polled {
+            Ok(polled) => polled.map_err(|error| error.to_string()),
+            Err(_) => Poll::Ready(Err("the response is invalid".to_owned())),
+        }
+    });
     let mut closing = closing.clone();
     let expired = async {
         // If the sender has been dropped, no deadline can be set any more. The export is then interrupted at once.
@@ -75,7 +86,7 @@ async fn bounded<E: std::fmt::Display>(
     };
     tokio::select! {
         result = tokio::time::timeout(limit, export) => match result {
-            Ok(result) => result.map_err(|error| error.to_string()),
+            Ok(result) => result,
             Err(_) => Err(format!("no response within {limit:?}")),
         },
         () = expired => Err("interrupted by the shutdown".to_owned()),
