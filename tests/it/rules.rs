@@ -43,7 +43,7 @@ fn committed_rules_match_the_default_configuration() {
 fn committed_rules_and_dashboards_match_the_fleet_profile() {
     let profile = fleet::profile(&Settings::default());
     assert!(profile.lines().count() > 50, "{profile}");
-    same_as_committed("crates/telemetry/src/export/fleet.txt", &profile);
+    same_as_committed("crates/telemetry/src/export/page/fleet.txt", &profile);
 }
 
 /// The sections of every runbook.

@@ -15,7 +15,6 @@ mod flow;
 mod packet;
 mod segment;
 mod servers;
-mod settings;
 mod shared;
 mod stats;
 mod tap;
@@ -23,7 +22,7 @@ mod tap;
 mod tests;
 
 pub use packet::{Checksum, Clock, Link, OwnedPacket, Packet};
-pub use servers::{Evidence, Servers};
-pub use settings::{Limits, Server};
+pub use servers::{Evidence, Server, Servers};
+pub use shared::Limits;
 pub use stats::{Gauge, Peak, Stats};
 pub use tap::Tap;

@@ -1,12 +1,33 @@
-//! State shared by the connections of a tap.
+//! Limits and state shared by the connections of a tap.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokometer_observe::budget::Budget;
 use tokometer_observe::input::{Connection, Observe, Observer};
 
-use crate::settings::Limits;
 use crate::stats::Stats;
+
+/// Limits of a tap.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Memory budget of all connections and their observers.
+    pub budget: Budget,
+    /// Maximum number of open connections; further connections are not observed.
+    pub connections: usize,
+    /// Maximum number of bytes that wait for an earlier segment, per direction of a connection.
+    pub reassembly_bytes: usize,
+    /// A connection without packets for this long is evicted.
+    pub idle: Duration,
+}
+
+impl Limits {
+    /// The default limits, with this memory budget.
+    pub fn new(budget: Budget) -> Limits {
+        Limits { budget, connections: 65_536, reassembly_bytes: 1024 * 1024, idle: Duration::from_secs(3600) }
+    }
+}
 
 /// State shared by the connections of a tap.
 pub(crate) struct Shared {

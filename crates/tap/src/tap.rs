@@ -13,8 +13,8 @@ use crate::embryos::{Embryos, Held};
 use crate::flow::{Action, Ends, Flow};
 use crate::packet::{Clock, Packet};
 use crate::segment::{Endpoint, NoSegment, OwnedSegment, Segment, parse};
-use crate::settings::{Limits, Server};
-use crate::shared::Shared;
+use crate::servers::Server;
+use crate::shared::{Limits, Shared};
 use crate::stats::Stats;
 
 /// Interval of gap checks while a gap is suspected.

@@ -7,7 +7,7 @@ use tokometer_observe::input::{Close, Connection, Direction, Network, Observe, O
 
 /// A call to an observer.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Call {
+pub(crate) enum Call {
     Accepted { listener: usize, peer: String, upstream: String },
     Seen(Direction, String),
     Finished(Direction),
@@ -21,17 +21,17 @@ pub(super) enum Call {
 
 /// All calls, with the number of the connection and the time since the start.
 #[derive(Clone, Debug)]
-pub(super) struct Log {
-    pub(super) start: Instant,
-    pub(super) calls: Arc<Mutex<Vec<(u64, Duration, Call)>>>,
+pub(crate) struct Log {
+    pub(crate) start: Instant,
+    pub(crate) calls: Arc<Mutex<Vec<(u64, Duration, Call)>>>,
     /// If set, no observer is created.
-    pub(super) refuses: bool,
+    pub(crate) refuses: bool,
     /// An observer panics if the bytes contain this text.
-    pub(super) panics_at: Option<&'static str>,
+    pub(crate) panics_at: Option<&'static str>,
 }
 
 impl Log {
-    pub(super) fn new() -> Log {
+    pub(crate) fn new() -> Log {
         Log { start: Instant::now(), calls: Arc::default(), refuses: false, panics_at: None }
     }
 
@@ -40,18 +40,18 @@ impl Log {
     }
 
     /// Takes all calls so far.
-    pub(super) fn take_timed(&self) -> Vec<(u64, Duration, Call)> {
+    pub(crate) fn take_timed(&self) -> Vec<(u64, Duration, Call)> {
         std::mem::take(&mut *self.calls.lock().unwrap())
     }
 
     /// Takes all calls so far; omits network calls.
-    pub(super) fn take(&self) -> Vec<Call> {
+    pub(crate) fn take(&self) -> Vec<Call> {
         let calls = self.take_timed().into_iter().map(|(_, _, call)| call);
         calls.filter(|call| !matches!(call, Call::Network(_))).collect()
     }
 
     /// The bytes of one direction in all calls so far.
-    pub(super) fn bytes(&self, of: Direction) -> Vec<u8> {
+    pub(crate) fn bytes(&self, of: Direction) -> Vec<u8> {
         let calls = self.calls.lock().unwrap();
         let seen = calls.iter().filter_map(|(_, _, call)| match call {
             Call::Seen(direction, bytes) if *direction == of => Some(bytes.as_bytes()),

@@ -3,13 +3,11 @@
 mod connections;
 mod evasion;
 mod files;
-mod floods;
 mod headers;
 mod in_progress;
-mod log;
+pub(crate) mod log;
 mod model;
 mod network;
 mod observers;
-mod packets;
-mod servers;
-mod talk;
+pub(crate) mod packets;
+pub(crate) mod talk;

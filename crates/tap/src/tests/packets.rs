@@ -4,15 +4,15 @@ use std::net::SocketAddr;
 
 use crate::{Link, OwnedPacket};
 
-pub(super) const FIN: u8 = 1;
-pub(super) const SYN: u8 = 2;
-pub(super) const RST: u8 = 4;
-pub(super) const ACK: u8 = 16;
-pub(super) const URG: u8 = 32;
+pub(crate) const FIN: u8 = 1;
+pub(crate) const SYN: u8 = 2;
+pub(crate) const RST: u8 = 4;
+pub(crate) const ACK: u8 = 16;
+pub(crate) const URG: u8 = 32;
 
 /// The checksums of a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Sums {
+pub(crate) enum Sums {
     /// As in a packet that is captured before the network card computes them.
     Missing,
     /// As Linux sets them in packets that it has merged.
@@ -30,18 +30,18 @@ fn checksum(bytes: &[u8]) -> u16 {
 
 /// A TCP segment.
 #[derive(Clone, Debug)]
-pub(super) struct Tcp {
-    pub(super) from: SocketAddr,
-    pub(super) to: SocketAddr,
-    pub(super) seq: u32,
-    pub(super) ack: u32,
-    pub(super) flags: u8,
-    pub(super) window: u16,
-    pub(super) id: u16,
-    pub(super) options: Vec<u8>,
-    pub(super) urgent: u16,
-    pub(super) sums: Sums,
-    pub(super) payload: Vec<u8>,
+pub(crate) struct Tcp {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+    pub(crate) seq: u32,
+    pub(crate) ack: u32,
+    pub(crate) flags: u8,
+    pub(crate) window: u16,
+    pub(crate) id: u16,
+    pub(crate) options: Vec<u8>,
+    pub(crate) urgent: u16,
+    pub(crate) sums: Sums,
+    pub(crate) payload: Vec<u8>,
 }
 
 impl Tcp {
@@ -77,7 +77,7 @@ impl Tcp {
     }
 
     /// The IP packet with this segment.
-    pub(super) fn ip(&self) -> Vec<u8> {
+    pub(crate) fn ip(&self) -> Vec<u8> {
         match (self.from, self.to) {
             (SocketAddr::V4(from), SocketAddr::V4(to)) => {
                 let addresses = [from.ip().octets(), to.ip().octets()].concat();
@@ -95,13 +95,13 @@ impl Tcp {
         }
     }
 
-    pub(super) fn packet(&self, link: Link) -> OwnedPacket {
+    pub(crate) fn packet(&self, link: Link) -> OwnedPacket {
         let bytes = framed(link, 4 + 2 * u16::from(self.from.is_ipv6()), &self.ip());
         OwnedPacket { link, original_len: bytes.len(), bytes, at: std::time::Duration::ZERO, outgoing: None }
     }
 }
 
-pub(super) fn ipv4(addresses: &[u8], protocol: u8, id: u16, fragment: u16, options: &[u8], payload: &[u8]) -> Vec<u8> {
+pub(crate) fn ipv4(addresses: &[u8], protocol: u8, id: u16, fragment: u16, options: &[u8], payload: &[u8]) -> Vec<u8> {
     let len = 20 + options.len() + payload.len();
     let mut bytes = vec![0x40 | (5 + options.len() as u8 / 4), 0];
     // Larger packets exist before the network card splits them: their length is 0.
@@ -115,7 +115,7 @@ pub(super) fn ipv4(addresses: &[u8], protocol: u8, id: u16, fragment: u16, optio
     bytes
 }
 
-pub(super) fn ipv6(addresses: &[u8], next: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn ipv6(addresses: &[u8], next: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0x60, 0, 0, 0];
     bytes.extend(u16::try_from(payload.len()).unwrap_or(0).to_be_bytes());
     bytes.extend([next, 64]);
@@ -125,7 +125,7 @@ pub(super) fn ipv6(addresses: &[u8], next: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// A packet of this IP version with a link layer header.
-pub(super) fn framed(link: Link, version: u16, ip: &[u8]) -> Vec<u8> {
+pub(crate) fn framed(link: Link, version: u16, ip: &[u8]) -> Vec<u8> {
     let ether_type: [u8; 2] = if version == 4 { [8, 0] } else { [0x86, 0xdd] };
     let mut bytes = match link {
         Link::Ethernet => [&[2; 12][..], &ether_type].concat(),

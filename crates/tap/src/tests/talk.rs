@@ -11,35 +11,35 @@ use crate::tests::packets::{ACK, FIN, RST, SYN, Sums, Tcp};
 use crate::{Clock, Limits, Link, OwnedPacket, Server, Tap};
 
 /// Capture time of the start.
-pub(super) const EPOCH: Duration = Duration::from_secs(1_790_000_000);
+pub(crate) const EPOCH: Duration = Duration::from_secs(1_790_000_000);
 
-pub(super) const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n";
+pub(crate) const GET: &str = "GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// A tap on port 8000, a connection to it, and the time. Sequence numbers wrap early in each connection.
-pub(super) struct Talk {
-    pub(super) tap: Tap,
-    pub(super) log: Log,
-    pub(super) at: Duration,
-    pub(super) client: SocketAddr,
-    pub(super) server: SocketAddr,
+pub(crate) struct Talk {
+    pub(crate) tap: Tap,
+    pub(crate) log: Log,
+    pub(crate) at: Duration,
+    pub(crate) client: SocketAddr,
+    pub(crate) server: SocketAddr,
     /// Next sequence numbers.
-    pub(super) up: u32,
-    pub(super) down: u32,
-    pub(super) window: u16,
-    pub(super) link: Link,
-    pub(super) outgoing: Option<bool>,
-    pub(super) sums: Sums,
+    pub(crate) up: u32,
+    pub(crate) down: u32,
+    pub(crate) window: u16,
+    pub(crate) link: Link,
+    pub(crate) outgoing: Option<bool>,
+    pub(crate) sums: Sums,
     /// The timestamp of all segments.
-    pub(super) timestamp: u32,
+    pub(crate) timestamp: u32,
     id: u16,
 }
 
 impl Talk {
-    pub(super) fn new() -> Talk {
+    pub(crate) fn new() -> Talk {
         Talk::with(Log::new(), |_| {})
     }
 
-    pub(super) fn with(log: Log, limit: impl FnOnce(&mut Limits)) -> Talk {
+    pub(crate) fn with(log: Log, limit: impl FnOnce(&mut Limits)) -> Talk {
         let servers = vec![
             Server { address: None, port: 8000, listener: 3 },
             Server { address: Some([10, 0, 0, 9].into()), port: 8001, listener: 4 },
@@ -65,7 +65,7 @@ impl Talk {
     }
 
     /// Advances the time.
-    pub(super) fn wait(&mut self, ms: u64) -> &mut Talk {
+    pub(crate) fn wait(&mut self, ms: u64) -> &mut Talk {
         self.at += Duration::from_millis(ms);
         self
     }
@@ -82,7 +82,7 @@ impl Talk {
     }
 
     /// The client's next segment.
-    pub(super) fn client_segment(&mut self, flags: u8, payload: &[u8]) -> Tcp {
+    pub(crate) fn client_segment(&mut self, flags: u8, payload: &[u8]) -> Tcp {
         Tcp {
             from: self.client,
             to: self.server,
@@ -99,73 +99,73 @@ impl Talk {
     }
 
     /// The server's next segment.
-    pub(super) fn server_segment(&mut self, flags: u8, payload: &[u8]) -> Tcp {
+    pub(crate) fn server_segment(&mut self, flags: u8, payload: &[u8]) -> Tcp {
         let (from, to, seq, ack) = (self.server, self.client, self.down, self.up);
         Tcp { from, to, seq, ack, window: 500, ..self.client_segment(flags, payload) }
     }
 
     /// Passes this segment to the tap, with the current time.
-    pub(super) fn capture(&mut self, tcp: &Tcp) -> &mut Talk {
+    pub(crate) fn capture(&mut self, tcp: &Tcp) -> &mut Talk {
         let packet = OwnedPacket { outgoing: self.outgoing, at: EPOCH + self.at, ..tcp.packet(self.link) };
         self.tap.packet(&packet.as_packet());
         self
     }
 
     /// The client sends this text.
-    pub(super) fn c(&mut self, text: &str) -> &mut Talk {
+    pub(crate) fn c(&mut self, text: &str) -> &mut Talk {
         let tcp = self.client_segment(ACK, text.as_bytes());
         self.up = self.up.wrapping_add(text.len() as u32);
         self.capture(&tcp)
     }
 
     /// The server sends this text.
-    pub(super) fn s(&mut self, text: &str) -> &mut Talk {
+    pub(crate) fn s(&mut self, text: &str) -> &mut Talk {
         let tcp = self.server_segment(ACK, text.as_bytes());
         self.down = self.down.wrapping_add(text.len() as u32);
         self.capture(&tcp)
     }
 
     /// The client sends this text, shifted by `skip` bytes. Its next sequence number does not change.
-    pub(super) fn c_after(&mut self, skip: i32, text: &str) -> &mut Talk {
+    pub(crate) fn c_after(&mut self, skip: i32, text: &str) -> &mut Talk {
         let tcp = self.client_segment(ACK, text.as_bytes());
         self.capture(&Tcp { seq: tcp.seq.wrapping_add_signed(skip), ..tcp })
     }
 
     /// The server sends this text, shifted by `skip` bytes. Its next sequence number does not change.
-    pub(super) fn s_after(&mut self, skip: i32, text: &str) -> &mut Talk {
+    pub(crate) fn s_after(&mut self, skip: i32, text: &str) -> &mut Talk {
         let tcp = self.server_segment(ACK, text.as_bytes());
         self.capture(&Tcp { seq: tcp.seq.wrapping_add_signed(skip), ..tcp })
     }
 
-    pub(super) fn c_fin(&mut self) -> &mut Talk {
+    pub(crate) fn c_fin(&mut self) -> &mut Talk {
         let tcp = self.client_segment(ACK | FIN, b"");
         self.up = self.up.wrapping_add(1);
         self.capture(&tcp)
     }
 
-    pub(super) fn s_fin(&mut self) -> &mut Talk {
+    pub(crate) fn s_fin(&mut self) -> &mut Talk {
         let tcp = self.server_segment(ACK | FIN, b"");
         self.down = self.down.wrapping_add(1);
         self.capture(&tcp)
     }
 
-    pub(super) fn c_rst(&mut self) -> &mut Talk {
+    pub(crate) fn c_rst(&mut self) -> &mut Talk {
         let tcp = self.client_segment(RST, b"");
         self.capture(&tcp)
     }
 
-    pub(super) fn s_rst(&mut self) -> &mut Talk {
+    pub(crate) fn s_rst(&mut self) -> &mut Talk {
         let tcp = self.server_segment(RST | ACK, b"");
         self.capture(&tcp)
     }
 
-    pub(super) fn syn(&mut self) -> &mut Talk {
+    pub(crate) fn syn(&mut self) -> &mut Talk {
         let tcp = self.client_segment(SYN, b"");
         self.capture(&Tcp { ack: 0, ..tcp })
     }
 
     /// SYN, SYN-ACK and ACK.
-    pub(super) fn open(&mut self) -> &mut Talk {
+    pub(crate) fn open(&mut self) -> &mut Talk {
         self.syn();
         self.up = self.up.wrapping_add(1);
         let tcp = self.server_segment(SYN | ACK, b"");
@@ -174,29 +174,29 @@ impl Talk {
     }
 
     /// The kernel reports lost packets.
-    pub(super) fn lose(&mut self) -> &mut Talk {
+    pub(crate) fn lose(&mut self) -> &mut Talk {
         self.tap.lost(1, EPOCH + self.at);
         self
     }
 
     /// Waits until a reset counts.
-    pub(super) fn settle(&mut self) -> &mut Talk {
+    pub(crate) fn settle(&mut self) -> &mut Talk {
         self.wait(1000).tick()
     }
 
     /// Passes the current time to the tap.
-    pub(super) fn tick(&mut self) -> &mut Talk {
+    pub(crate) fn tick(&mut self) -> &mut Talk {
         self.tap.tick(EPOCH + self.at);
         self
     }
 
-    pub(super) fn end(&mut self) -> &mut Talk {
+    pub(crate) fn end(&mut self) -> &mut Talk {
         self.tap.end(EPOCH + self.at);
         self
     }
 
     /// Observer calls since the last use of this function, without network calls and the creation of the observer.
-    pub(super) fn calls(&mut self) -> Vec<Call> {
+    pub(crate) fn calls(&mut self) -> Vec<Call> {
         let calls = self.log.take().into_iter();
         calls.filter(|call| !matches!(call, Call::Accepted { .. })).collect()
     }

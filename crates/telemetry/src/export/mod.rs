@@ -6,7 +6,6 @@ mod exporters;
 mod labels;
 mod otlp;
 mod page;
-mod profile;
 mod recorder;
 mod series;
 mod settings;
@@ -16,8 +15,7 @@ pub use collect::{Process, open_descriptors};
 pub use exporters::{Error, Exporters};
 pub use labels::failure::outcome_class;
 pub use otlp::{CollectorClient, usable_endpoint};
-pub use page::{Page, protobuf};
-pub use profile::Profile;
+pub use page::{Page, Profile, protobuf};
 pub use series::histograms::{Histogram, Histograms};
 pub use settings::{
     Endpoint, Metrics, Prometheus, PromptClasses, Protocol, Sampler, Semconv, Settings, Temporality, Traces,

@@ -1,6 +1,7 @@
 //! The Prometheus page: one snapshot, encoded by prometheus-client in the format that the scraper requested.
 
 mod accept;
+mod profile;
 mod text;
 
 /// The messages of the protobuf format.
@@ -15,6 +16,10 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::export::series::snapshot::{Family, Value};
 use tokometer_metrics::table::{Kind, Metric};
+
+pub use profile::Profile;
+
+pub(crate) use profile::Kept;
 
 use accept::Form;
 

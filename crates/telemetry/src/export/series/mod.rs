@@ -14,7 +14,7 @@ use tokometer_metrics::table::{Id, Kind, Metric, TABLE};
 use tokometer_metrics::{Attributes, Values};
 
 use crate::export::Settings;
-use crate::export::profile::Kept;
+use crate::export::page::Kept;
 use crate::export::series::distribution::{Exemplar, State};
 use crate::export::series::snapshot::{Point, Value};
 
