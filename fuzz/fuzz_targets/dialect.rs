@@ -7,9 +7,7 @@ use serde_json::Value;
 use tokometer_fuzz::cut::Cut;
 use tokometer_decode::{ResponseText, EngineFacts, Framing, RequestDecoder, RequestFacts, ResponseDecoder, ResponseInfo, Route, StreamEvent, TextLimits, TextMemory};
 use tokometer_fuzz::work::Work;
-
-#[path = "../../tests/it/decode/model.rs"]
-mod model;
+use tokometer_models::decode as model;
 
 /// The events of a response, each with the response's properties at that point.
 #[derive(Debug, Default, PartialEq)]

@@ -9,12 +9,9 @@ use libfuzzer_sys::fuzz_target;
 use tokometer_wire::Limits;
 use tokometer_fuzz::work::Work;
 
-use crate::wire::http2::frames::{opening, settings};
-use crate::wire::http2::trace::feed;
-use crate::wire::traffic::{Step, cut};
-
-#[path = "../wire/mod.rs"]
-mod wire;
+use tokometer_models::wire::http2::frames::{opening, settings};
+use tokometer_models::wire::http2::trace::feed;
+use tokometer_models::wire::traffic::{Step, cut};
 
 /// The reads in the input.
 fn reads(mut input: &[u8]) -> Vec<Step> {
@@ -23,7 +20,7 @@ fn reads(mut input: &[u8]) -> Vec<Step> {
     while let [first, flags, stream, length, rest @ ..] = input {
         let (payload, rest) = rest.split_at(rest.len().min(usize::from(*length)));
         input = rest;
-        let frame = crate::wire::http2::frames::frame(first % 12, *flags, u32::from(*stream), payload);
+        let frame = tokometer_models::wire::http2::frames::frame(first % 12, *flags, u32::from(*stream), payload);
         match (steps.last_mut(), first & 0x80 == 0) {
             (Some(Step::Request(read)), true) if joins => read.extend(frame),
             (Some(Step::Response(read)), false) if joins => read.extend(frame),

@@ -11,11 +11,8 @@ use tokometer_observe::observer::{Observers, Settings};
 use tokometer_observe::input::{Connection, Observe, Observer};
 use tokometer_fuzz::work::Work;
 
-use crate::observer::log::Log;
-use crate::observer::script::{Step, bytewise, joined, steps};
-
-#[path = "../observer/mod.rs"]
-mod observer;
+use tokometer_fuzz::observer::log::Log;
+use tokometer_fuzz::observer::script::{Step, bytewise, joined, steps};
 
 /// Limits that inputs of usual length reach.
 fn settings() -> Settings {

@@ -9,11 +9,8 @@ use tokometer_decode::scan::{Pause, Scanner};
 use tokometer_fuzz::cut::Cut;
 use tokometer_fuzz::work::Work;
 
-use crate::scanner::{lenient, strict};
-use crate::scanner::tree::{Finds, Node};
-
-#[path = "../scanner/mod.rs"]
-mod scanner;
+use tokometer_fuzz::scanner::{lenient, strict};
+use tokometer_fuzz::scanner::tree::{Finds, Node};
 
 /// The findings, and whether the text was accepted to its end.
 fn read(scanner: &mut Scanner<Node>, pieces: &[&[u8]]) -> (Finds, bool) {

@@ -9,11 +9,8 @@ use libfuzzer_sys::fuzz_target;
 use tokometer_wire::Limits;
 use tokometer_fuzz::work::Work;
 
-use crate::wire::model::agree;
-use crate::wire::traffic::{Step, feed};
-
-#[path = "../wire/mod.rs"]
-mod wire;
+use tokometer_models::wire::model::agree;
+use tokometer_models::wire::traffic::{Step, feed};
 
 /// The traffic in the reads defined by the marks.
 fn reads(input: &[u8]) -> Vec<Step> {

@@ -8,7 +8,7 @@ use tokometer_observe::measure::{Detach, Gap, Labels, Live, Message, Outcome, Ph
 
 /// The calls of a sink.
 #[derive(Debug, Default)]
-pub(crate) struct Log(Arc<Mutex<Reported>>);
+pub struct Log(Arc<Mutex<Reported>>);
 
 #[derive(Debug, Default)]
 struct Reported {
@@ -35,7 +35,7 @@ struct Handle(Arc<Mutex<Reported>>);
 
 impl Log {
     /// `shared`: some of the connections may use HTTP/2.
-    pub(crate) fn new(shared: bool) -> Log {
+    pub fn new(shared: bool) -> Log {
         Log(Arc::new(Mutex::new(Reported { shared, ..Reported::default() })))
     }
 
@@ -44,7 +44,7 @@ impl Log {
     }
 
     /// All calls in order; no request may be in flight.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    pub fn lines(&self) -> Vec<String> {
         let reported = self.reported();
         assert!(reported.in_flight.values().all(|count| *count == 0), "still in flight: {:?}", reported.in_flight);
         reported.lines.clone()

@@ -1,4 +1,4 @@
 //! Scripted connections, and a sink that checks its calls.
 
-pub(crate) mod log;
-pub(crate) mod script;
+pub mod log;
+pub mod script;

@@ -6,7 +6,7 @@ use tokometer_observe::input::{Close, Direction, Side};
 
 /// One event.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub enum Step {
     /// Bytes are read.
     Seen(Direction, Vec<u8>),
     /// The sender finishes.
@@ -22,7 +22,7 @@ pub(crate) enum Step {
 /// Interprets the marks: `FF` switches to the other direction, `FE` ends its sender's stream, `FD` adds 128 to the
 /// following byte. Followed by a value: `FC` ends a read and time passes, `FB` blocks the receiver, `FA` ends the
 /// connection.
-pub(crate) fn steps(input: &[u8]) -> Vec<Step> {
+pub fn steps(input: &[u8]) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut direction = Direction::Request;
     let mut read = Vec::new();
@@ -80,7 +80,7 @@ fn close(value: u8) -> Option<Close> {
 }
 
 /// Joins adjacent reads of one direction with the same time.
-pub(crate) fn joined(steps: &[Step]) -> Vec<Step> {
+pub fn joined(steps: &[Step]) -> Vec<Step> {
     let mut joined: Vec<Step> = Vec::new();
     for step in steps {
         match (joined.last_mut(), step) {
@@ -95,7 +95,7 @@ pub(crate) fn joined(steps: &[Step]) -> Vec<Step> {
 }
 
 /// Splits reads into single bytes.
-pub(crate) fn bytewise(steps: &[Step]) -> Vec<Step> {
+pub fn bytewise(steps: &[Step]) -> Vec<Step> {
     let mut bytewise = Vec::new();
     for step in steps {
         match step {

@@ -4,7 +4,7 @@ use super::tree::{DEPTH, LONGEST, Node};
 use tokometer_decode::scan::{Place, Shape};
 
 /// True if the scanner must accept this text to its end.
-pub(crate) fn accepts(text: &[u8]) -> bool {
+pub fn accepts(text: &[u8]) -> bool {
     let mut rest = text;
     value(&mut rest, Some(Node::Tree), 0).is_some() && space(rest).is_empty()
 }

@@ -1,5 +1,5 @@
 //! The expected results of the scanner.
 
-pub(crate) mod lenient;
-pub(crate) mod strict;
-pub(crate) mod tree;
+pub mod lenient;
+pub mod strict;
+pub mod tree;

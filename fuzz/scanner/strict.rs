@@ -9,7 +9,7 @@ use super::tree::{DEPTH, Finds, Found, LONGEST, Node};
 use tokometer_decode::scan::{Place, Shape};
 
 /// The expected findings in this text; `None` if it is not JSON (or has a key that is not Unicode).
-pub(crate) fn finds(text: &[u8]) -> Option<Finds> {
+pub fn finds(text: &[u8]) -> Option<Finds> {
     let mut finds = Finds::default();
     let value: &RawValue = serde_json::from_slice(text).ok()?;
     walk(value, Node::Tree, 0, &mut finds).ok()?;

@@ -4,14 +4,14 @@ use tokometer_decode::scan;
 use tokometer_decode::scan::{Keys, Shape, Sink};
 
 /// Maximum depth of known containers that the scanner enters.
-pub(crate) const DEPTH: usize = 8;
+pub const DEPTH: usize = 8;
 
 /// Maximum length of numbers and keys that the scanner reports.
-pub(crate) const LONGEST: usize = 36;
+pub const LONGEST: usize = 36;
 
 /// A known place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Node {
+pub enum Node {
     Tree,
     Nodes,
     Lists,
@@ -25,7 +25,7 @@ pub(crate) enum Node {
 }
 
 /// The known keys of every known object.
-pub(crate) const PAIRS: &[(&str, Node)] = &[
+pub const PAIRS: &[(&str, Node)] = &[
     ("node", Node::Tree),
     ("nodes", Node::Nodes),
     ("lists", Node::Lists),
@@ -42,7 +42,7 @@ static KEYS: Keys<Node> = Keys::new(PAIRS);
 
 impl Node {
     /// The place of the value of this key, whose escapes are decoded.
-    pub(crate) fn of_key(key: &[u8]) -> Option<Node> {
+    pub fn of_key(key: &[u8]) -> Option<Node> {
         PAIRS.iter().find_map(|(name, node)| (name.as_bytes() == key).then_some(*node))
     }
 }
@@ -66,7 +66,7 @@ impl scan::Place for Node {
 
 /// A result reported by the scanner.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub enum Found {
     Begin(Node, u8),
     Text(Node, bool),
     /// `None`: not UTF-8.
@@ -78,16 +78,16 @@ pub(crate) enum Found {
 
 /// A sink that records its calls and refuses every third word.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Finds {
-    pub(crate) found: Vec<Found>,
+pub struct Finds {
+    pub found: Vec<Found>,
     /// The current, incomplete word.
-    pub(crate) word: Vec<u8>,
+    pub word: Vec<u8>,
     words: usize,
 }
 
 impl Finds {
     /// True when the next word is wanted.
-    pub(crate) fn want(&mut self, node: Node) -> bool {
+    pub fn want(&mut self, node: Node) -> bool {
         self.words += 1;
         let wanted = !self.words.is_multiple_of(3);
         if !wanted {

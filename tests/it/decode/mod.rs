@@ -6,7 +6,6 @@
 mod cost;
 mod counts;
 mod grpc;
-mod model;
 mod random;
 mod random_named;
 mod random_native;
@@ -14,6 +13,7 @@ pub(crate) mod recording;
 mod recordings;
 
 use tokometer_decode::{Framing, ResponseDecoder, Route, StreamEvent};
+use tokometer_models::decode as model;
 
 /// Decodes a body fed in these pieces; returns its events and the decoder.
 fn decode<'a>(

@@ -7,8 +7,8 @@ mod generated;
 pub(crate) mod http2;
 mod interleaved;
 mod messages;
-mod model;
 mod recordings;
 mod resumed;
 mod size;
-mod traffic;
+
+pub(crate) use tokometer_models::wire::{model, traffic};

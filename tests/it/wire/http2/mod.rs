@@ -1,11 +1,11 @@
 //! The HTTP/2 parser, tested through its public interface.
 
 mod faults;
-pub(crate) mod frames;
 mod generated;
 mod model;
 mod real;
 mod size;
 mod streams;
-pub(crate) mod trace;
 mod upgrade;
+
+pub(crate) use tokometer_models::wire::http2::{frames, trace};

@@ -1,15 +1,13 @@
 //! A naive reimplementation of `decode`: whole texts, `serde_json`, no state.
 
-#[path = "model_named.rs"]
 mod named;
-#[path = "model_native.rs"]
 mod native;
 
 use serde_json::Value;
 use tokometer_decode::{Channels, EngineTiming, FinishReason, Framing, Route, StreamEvent, Usage};
 
 /// The events of a whole body; for `Messages`, one message per line.
-pub(crate) fn events(route: Route, framing: Framing, body: &[u8]) -> Vec<StreamEvent> {
+pub fn events(route: Route, framing: Framing, body: &[u8]) -> Vec<StreamEvent> {
     let text = String::from_utf8_lossy(body);
     let datas = match framing {
         Framing::Grpc | Framing::Text => unreachable!("this framing has no JSON"),
@@ -294,7 +292,7 @@ fn timing(metrics: &Value, timings: &Value) -> Option<EngineTiming> {
 
 /// Asserts that both are equal. Floats are compared with reduced precision, because `serde_json` rounds differently.
 /// For malformed events, only `malformed` is compared.
-pub(crate) fn assert_same(name: &str, got: &[StreamEvent], expected: &[StreamEvent]) {
+pub fn assert_same(name: &str, got: &[StreamEvent], expected: &[StreamEvent]) {
     assert_eq!(got.len(), expected.len(), "{name}: number of events");
     for (place, (got, expected)) in got.iter().zip(expected).enumerate() {
         assert_eq!(got.malformed, expected.malformed, "{name}: event {place} {got:?}");

@@ -7,7 +7,7 @@ use crate::wire::traffic::{Outcome, Reported, ask, feed, fields, reply};
 
 /// Why the model stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stop {
+pub enum Stop {
     /// The bytes end between two messages, or are empty.
     Clean,
     /// The bytes end within a message.
@@ -19,11 +19,11 @@ pub(crate) enum Stop {
 
 /// The result of parsing one direction.
 #[derive(Debug)]
-pub(crate) struct Reading {
-    pub(crate) reported: Vec<Reported>,
-    pub(crate) stop: Stop,
+pub struct Reading {
+    pub reported: Vec<Reported>,
+    pub stop: Stop,
     /// The methods of the requests with complete headers.
-    pub(crate) methods: Vec<String>,
+    pub methods: Vec<String>,
 }
 
 struct Cursor<'a> {
@@ -263,7 +263,7 @@ impl<'a> Cursor<'a> {
 }
 
 /// Parses all bytes of a client.
-pub(crate) fn requests(bytes: &[u8]) -> Reading {
+pub fn requests(bytes: &[u8]) -> Reading {
     let mut cursor = Cursor { bytes, reported: Vec::new(), malformed: Fault::MalformedRequest };
     let mut methods = Vec::new();
     let mut first = true;
@@ -277,7 +277,7 @@ pub(crate) fn requests(bytes: &[u8]) -> Reading {
 
 /// Parses all bytes of a server in response to requests with these methods. `whole`: the client has sent the last
 /// request completely.
-pub(crate) fn responses(bytes: &[u8], methods: &[String], whole: bool) -> Reading {
+pub fn responses(bytes: &[u8], methods: &[String], whole: bool) -> Reading {
     let mut cursor = Cursor { bytes, reported: Vec::new(), malformed: Fault::MalformedResponse };
     let mut asked = methods.iter().cloned();
     loop {
@@ -299,7 +299,7 @@ fn assert_begins(calls: &[Reported], model: &[Reported]) {
 }
 
 /// Checks that the parser and the model make the same calls and stop at the same place.
-pub(crate) fn agree(requests: &[u8], responses: &[u8]) -> Outcome {
+pub fn agree(requests: &[u8], responses: &[u8]) -> Outcome {
     let limits = Limits { head_bytes: usize::MAX };
     let asked = self::requests(requests);
     let steps = [ask(requests), reply(responses)];

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use tokometer_wire::{Fault, Http1, Limits, RequestHead, Reset, ResponseHead, Trailers, Visitor};
 
 /// Header fields as names and values.
-pub(crate) type Fields = Vec<(String, Vec<u8>)>;
+pub type Fields = Vec<(String, Vec<u8>)>;
 
 /// One call of the visitor. Calls for adjacent body slices are joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reported {
+pub enum Reported {
     RequestBegin,
     RequestHead { method: String, target: String, minor: u8, fields: Fields },
     RequestBody(Vec<u8>),
@@ -26,7 +26,7 @@ pub(crate) enum Reported {
 
 impl Reported {
     /// True for calls caused by the client's bytes.
-    pub(crate) fn of_request(&self) -> bool {
+    pub fn of_request(&self) -> bool {
         use Reported::*;
         matches!(self, RequestBegin | RequestHead { .. } | RequestBody(_) | RequestEnd)
     }
@@ -52,15 +52,15 @@ impl std::fmt::Display for Reported {
 
 /// A visitor that records its calls.
 #[derive(Debug, Default)]
-pub(crate) struct Trace {
-    pub(crate) reported: Vec<Reported>,
+pub struct Trace {
+    pub reported: Vec<Reported>,
     /// The time of each call. Each joined body slice has its own time.
-    pub(crate) times: Vec<Instant>,
+    pub times: Vec<Instant>,
     begun: u64,
     ended: u64,
 }
 
-pub(crate) fn fields(headers: &[httparse::Header<'_>]) -> Fields {
+pub fn fields(headers: &[httparse::Header<'_>]) -> Fields {
     headers.iter().map(|header| (header.name.to_owned(), header.value.to_owned())).collect()
 }
 
@@ -71,7 +71,7 @@ impl Trace {
         self.ended = number;
     }
 
-    pub(crate) fn note(&mut self, reported: Reported, at: Instant) {
+    pub fn note(&mut self, reported: Reported, at: Instant) {
         self.times.push(at);
         match (self.reported.last_mut(), &reported) {
             (Some(Reported::RequestBody(body)), Reported::RequestBody(more)) => body.extend_from_slice(more),
@@ -151,7 +151,7 @@ impl Visitor for Trace {
 
 /// One read of one direction.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub enum Step {
     Request(Vec<u8>),
     Response(Vec<u8>),
     /// The server's FIN.
@@ -159,50 +159,50 @@ pub(crate) enum Step {
 }
 
 /// The client sends these bytes.
-pub(crate) fn ask(bytes: impl AsRef<[u8]>) -> Step {
+pub fn ask(bytes: impl AsRef<[u8]>) -> Step {
     Step::Request(bytes.as_ref().to_owned())
 }
 
 /// The server sends these bytes.
-pub(crate) fn reply(bytes: impl AsRef<[u8]>) -> Step {
+pub fn reply(bytes: impl AsRef<[u8]>) -> Step {
     Step::Response(bytes.as_ref().to_owned())
 }
 
 /// The visitor calls and final state of the parser for one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    pub(crate) reported: Vec<Reported>,
-    pub(crate) fault: Option<Fault>,
-    pub(crate) open: usize,
-    pub(crate) request_open: bool,
-    pub(crate) response_open: bool,
+pub struct Outcome {
+    pub reported: Vec<Reported>,
+    pub fault: Option<Fault>,
+    pub open: usize,
+    pub request_open: bool,
+    pub response_open: bool,
 }
 
 impl Outcome {
     /// The calls in one line.
-    pub(crate) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         self.reported.iter().map(Reported::to_string).collect::<Vec<_>>().join(" ")
     }
 
     /// The calls for one direction, except those that end a request without parsing it.
-    pub(crate) fn of(&self, request: bool) -> Vec<Reported> {
+    pub fn of(&self, request: bool) -> Vec<Reported> {
         let is_parsed = |reported: &&Reported| !matches!(reported, Reported::Unobserved | Reported::Unread);
         self.reported.iter().filter(is_parsed).filter(|reported| reported.of_request() == request).cloned().collect()
     }
 }
 
 /// True if another parser continues.
-pub(crate) fn is_switch(fault: Fault) -> bool {
+pub fn is_switch(fault: Fault) -> bool {
     matches!(fault, Fault::Http2 | Fault::WebSocket(_) | Fault::Upgraded)
 }
 
 /// Feeds `steps`; returns the first fault.
-pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
+pub fn feed(limits: Limits, steps: &[Step]) -> Outcome {
     feed_until(limits, steps, is_switch)
 }
 
 /// Feeds `steps` up to a fault for which `stops` is true; returns the first fault.
-pub(crate) fn feed_until(limits: Limits, steps: &[Step], stops: fn(Fault) -> bool) -> Outcome {
+pub fn feed_until(limits: Limits, steps: &[Step], stops: fn(Fault) -> bool) -> Outcome {
     let mut http1 = Http1::new(limits);
     let mut trace = Trace::default();
     let mut at = Instant::now();
@@ -233,7 +233,7 @@ pub(crate) fn feed_until(limits: Limits, steps: &[Step], stops: fn(Fault) -> boo
 }
 
 /// The same bytes, split before each offset (counted over all steps) for which `is_cut` returns true.
-pub(crate) fn cut(steps: &[Step], mut is_cut: impl FnMut(usize) -> bool) -> Vec<Step> {
+pub fn cut(steps: &[Step], mut is_cut: impl FnMut(usize) -> bool) -> Vec<Step> {
     let mut offset = 0;
     let mut pieces = Vec::new();
     for step in steps {
@@ -261,7 +261,7 @@ pub(crate) fn cut(steps: &[Step], mut is_cut: impl FnMut(usize) -> bool) -> Vec<
 
 /// Feeds `steps` whole, byte by byte, split once at each place that `places` (place, total bytes) accepts, and split at
 /// random places. All outcomes must be equal; returns the outcome.
-pub(crate) fn same_at_splits<O: PartialEq + std::fmt::Debug>(
+pub fn same_at_splits<O: PartialEq + std::fmt::Debug>(
     steps: &[Step],
     places: impl Fn(usize, usize) -> bool,
     feed: impl Fn(&[Step]) -> O,
@@ -283,11 +283,7 @@ pub(crate) fn same_at_splits<O: PartialEq + std::fmt::Debug>(
 }
 
 /// Feeds `steps` split at random places, which are the same in every run. The outcome must equal `whole`.
-pub(crate) fn same_at_random_splits<O: PartialEq + std::fmt::Debug>(
-    steps: &[Step],
-    whole: &O,
-    feed: impl Fn(&[Step]) -> O,
-) {
+pub fn same_at_random_splits<O: PartialEq + std::fmt::Debug>(steps: &[Step], whole: &O, feed: impl Fn(&[Step]) -> O) {
     for seed in 0..20 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mean = [2, 5, 17, 60][seed as usize % 4];
@@ -296,7 +292,7 @@ pub(crate) fn same_at_random_splits<O: PartialEq + std::fmt::Debug>(
 }
 
 /// [`same_at_splits`] for HTTP/1.
-pub(crate) fn feed_every_split(limits: Limits, steps: &[Step]) -> Outcome {
+pub fn feed_every_split(limits: Limits, steps: &[Step]) -> Outcome {
     // Long traffic is split at a few hundred places: at each of the first and last bytes, and at some places in
     // between.
     let places = |place: usize, length: usize| {
@@ -306,11 +302,11 @@ pub(crate) fn feed_every_split(limits: Limits, steps: &[Step]) -> Outcome {
 }
 
 /// [`same_at_random_splits`] for HTTP/1.
-pub(crate) fn feed_random_splits(limits: Limits, steps: &[Step], whole: &Outcome) {
+pub fn feed_random_splits(limits: Limits, steps: &[Step], whole: &Outcome) {
     same_at_random_splits(steps, whole, |steps| feed(limits, steps));
 }
 
 /// [`feed_every_split`] with the default limits.
-pub(crate) fn read(steps: &[Step]) -> Outcome {
+pub fn read(steps: &[Step]) -> Outcome {
     feed_every_split(Limits::default(), steps)
 }

@@ -7,18 +7,18 @@ use tokometer_wire::{Fault, Limits, Reader, RequestHead, Reset, ResponseHead, Tr
 use crate::wire::traffic::{Reported, Step, fields, is_switch, same_at_random_splits, same_at_splits};
 
 /// One visitor call: the number of the request, and the content.
-pub(crate) type Call = (u64, Reported);
+pub type Call = (u64, Reported);
 
 /// A visitor that records its calls. Adjacent body slices of a request or response are joined.
 #[derive(Debug, Default)]
-pub(crate) struct Trace {
-    pub(crate) reported: Vec<Call>,
+pub struct Trace {
+    pub reported: Vec<Call>,
     /// The time of each call. Each joined body slice has its own time.
-    pub(crate) times: Vec<Instant>,
+    pub times: Vec<Instant>,
 }
 
 /// Adds a call to `calls`, or joins a body slice to the last call.
-pub(crate) fn note(calls: &mut Vec<Call>, number: u64, reported: Reported) {
+pub fn note(calls: &mut Vec<Call>, number: u64, reported: Reported) {
     match (calls.last_mut(), &reported) {
         (Some((of, Reported::RequestBody(body))), Reported::RequestBody(more)) if *of == number => body.extend(more),
         (Some((of, Reported::ResponseBody(body))), Reported::ResponseBody(more)) if *of == number => body.extend(more),
@@ -91,22 +91,22 @@ impl Visitor for Trace {
 
 /// The visitor calls and final state of the parser for one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    pub(crate) reported: Vec<Call>,
-    pub(crate) fault: Option<Fault>,
+pub struct Outcome {
+    pub reported: Vec<Call>,
+    pub fault: Option<Fault>,
     /// Number of open streams; `None` if the connection has not switched to HTTP/2.
-    pub(crate) open: Option<usize>,
+    pub open: Option<usize>,
 }
 
 impl Outcome {
     /// The calls in one line: `0:+ 0:POST /x 0:"body" 0:. 0:200 ...`.
-    pub(crate) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         self.reported.iter().map(|(number, reported)| format!("{number}:{reported}")).collect::<Vec<_>>().join(" ")
     }
 }
 
 /// Feeds `steps`; returns the first fault.
-pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
+pub fn feed(limits: Limits, steps: &[Step]) -> Outcome {
     let mut reader = Reader::new(limits);
     let mut trace = Trace::default();
     let mut at = Instant::now();
@@ -134,16 +134,16 @@ pub(crate) fn feed(limits: Limits, steps: &[Step]) -> Outcome {
 }
 
 /// Feeds the steps whole, byte by byte, split at every place, and split at random places; all outcomes must be equal.
-pub(crate) fn feed_every_split(limits: Limits, steps: &[Step]) -> Outcome {
+pub fn feed_every_split(limits: Limits, steps: &[Step]) -> Outcome {
     same_at_splits(steps, |_, _| true, |steps| feed(limits, steps))
 }
 
 /// Checks that splits at random places have the outcome `whole`.
-pub(crate) fn feed_random_splits(limits: Limits, steps: &[Step], whole: &Outcome) {
+pub fn feed_random_splits(limits: Limits, steps: &[Step], whole: &Outcome) {
     same_at_random_splits(steps, whole, |steps| feed(limits, steps));
 }
 
 /// [`feed_every_split`] with the default limits.
-pub(crate) fn read(steps: &[Step]) -> Outcome {
+pub fn read(steps: &[Step]) -> Outcome {
     feed_every_split(Limits::default(), steps)
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tokometer_decode::{Channels, FinishReason, Framing, Route, StreamEvent, Usage};
 
 /// Fills the event from this value. `transcribes`: the event belongs to a transcription session.
-pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, value: &Value, transcribes: bool) {
+pub(super) fn read(event: &mut StreamEvent, route: Route, framing: Framing, value: &Value, transcribes: bool) {
     let is_body = framing == Framing::Json;
     let kind = if is_body { "" } else { value["type"].as_str().unwrap_or_default() };
     event.end |= [
@@ -86,7 +86,7 @@ pub(crate) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
 const INPUT_TRANSCRIPTION: &str = "conversation.item.input_audio_transcription.";
 
 /// Whether the session transcribes, if this value reports it (realtime).
-pub(crate) fn transcribes(route: Route, framing: Framing, value: &Value) -> Option<bool> {
+pub(super) fn transcribes(route: Route, framing: Framing, value: &Value) -> Option<bool> {
     let has_sessions = matches!(route, Route::Responses | Route::Realtime) && framing != Framing::Json;
     value["session"]["type"].as_str().filter(|_| has_sessions).map(|word| word == "transcription")
 }
@@ -101,7 +101,7 @@ fn input_transcription(event: &mut StreamEvent, kind: &str, value: &Value, trans
 }
 
 /// True for the routes of dialects with typed events.
-pub(crate) fn is_named(route: Route) -> bool {
+pub(super) fn is_named(route: Route) -> bool {
     matches!(
         route,
         Route::Responses
@@ -114,7 +114,7 @@ pub(crate) fn is_named(route: Route) -> bool {
 }
 
 /// True for keep-alive events.
-pub(crate) fn is_ping(route: Route, framing: Framing, value: &Value) -> bool {
+pub(super) fn is_ping(route: Route, framing: Framing, value: &Value) -> bool {
     is_named(route) && framing != Framing::Json && value["type"] == "ping"
 }
 
