@@ -21,7 +21,7 @@ use crate::client::{Client, Connection, SMALL_HEADERS, connection};
 use crate::deferred::DeferredInput;
 use crate::framing::{ambiguous, content_length, size};
 use crate::message::Messages;
-use crate::request::{COPY, REQUEST, RESPONSE, RequestState};
+use crate::request::{COPY, REQUEST, RESPONSE, RequestBody, RequestState};
 use crate::settings::Settings;
 use crate::trace;
 use crate::upstream::{Peers, UNREACHABLE, UPSTREAM, cause, ended_by, logged, status, unreached};
@@ -168,9 +168,8 @@ impl Filters {
         }
         if !fits {
             self.count(Rewrite::IncludeUsage, Outcome::TooLarge);
-            ctx.candidate = false;
             ctx.is_begun |= body.len() > 0;
-            ctx.begun = Some(body);
+            ctx.body = RequestBody::TooLarge(body);
             return Ok(());
         }
         ctx.messages(|messages| messages.body(Direction::Request, &[], true));
@@ -181,8 +180,7 @@ impl Filters {
         let (bytes, outcome) = body.edited().await;
         self.count(Rewrite::IncludeUsage, outcome);
         ctx.injected = outcome == Outcome::Changed;
-        ctx.decoded = coded && ctx.injected;
-        ctx.read = Some(bytes);
+        ctx.body = RequestBody::Read { bytes, decoded: coded && ctx.injected };
         Ok(())
     }
 
@@ -228,14 +226,16 @@ impl Filters {
             let (context, continued) = trace::context(head);
             self.count(Rewrite::Traceparent, if continued { Outcome::Asked } else { Outcome::Changed });
             messages.sent_trace(context);
-            (ctx.trace, ctx.new_trace) = (Some(context), !continued);
+            ctx.trace = Some((context, !continued));
         }
         if !has_body {
             messages.body(Direction::Request, &[], true);
         }
         let method = head.method.as_str();
         let target = String::from_utf8_lossy(head.raw_path());
-        ctx.candidate = self.settings.include_usage && has_body && self.relay.reports_usage_on_request(method, &target);
+        if self.settings.include_usage && has_body && self.relay.reports_usage_on_request(method, &target) {
+            ctx.body = RequestBody::Candidate;
+        }
         if session.as_http1().is_some() {
             connection.begin(messages.id());
         }
@@ -278,15 +278,13 @@ impl ProxyHttp for Filters {
     }
 
     async fn request_filter(&self, session: &mut Session, ctx: &mut Box<RequestState>) -> Result<bool> {
-        if ctx.candidate {
+        if matches!(ctx.body, RequestBody::Candidate) {
             self.read_body(session, ctx).await?;
-            if ctx.candidate && ctx.read.is_none() {
-                // The length is unknown, so the headers are sent before the body is changed. A compressed body is not
-                // changed, because it would be sent uncompressed and the headers announce the coding.
-                if self.body(session, ctx).is_coded() {
-                    self.count(Rewrite::IncludeUsage, Outcome::Encoded);
-                    ctx.candidate = false;
-                }
+            // The length is unknown, so the headers are sent before the body is changed. A compressed body is not changed,
+            // because it would be sent uncompressed and the headers announce the coding.
+            if matches!(ctx.body, RequestBody::Candidate) && self.body(session, ctx).is_coded() {
+                self.count(Rewrite::IncludeUsage, Outcome::Encoded);
+                ctx.body = RequestBody::Unchanged;
             }
         }
         Ok(false)
@@ -298,8 +296,8 @@ impl ProxyHttp for Filters {
         };
         // A new attempt begins.
         (ctx.connected, ctx.passed) = (false, 0);
-        if ctx.candidate && ctx.read.is_none() {
-            (ctx.body, ctx.injected) = (Some(self.body(session, ctx)), false);
+        if let RequestBody::Candidate | RequestBody::Collected(_) = ctx.body {
+            (ctx.body, ctx.injected) = (RequestBody::Collected(self.body(session, ctx)), false);
         }
         let http2 = session.as_http2().is_some() && is_grpc(session.req_header());
         Ok(self.peers.peer(&connection, http2, &self.settings))
@@ -311,27 +309,26 @@ impl ProxyHttp for Filters {
         request: &mut RequestHeader,
         ctx: &mut Box<RequestState>,
     ) -> Result<()> {
-        if let Some(context) = ctx.trace {
+        if let Some((context, is_new)) = ctx.trace {
             request.insert_header("traceparent", trace::header(context))?;
-            if ctx.new_trace {
+            if is_new {
                 request.remove_header("tracestate");
             }
         }
         if let Some(id) = &ctx.request_id {
             request.insert_header("x-request-id", id.as_str())?;
         }
-        if let Some(body) = &ctx.read {
-            request.insert_header(header::CONTENT_LENGTH, body.len())?;
-            request.remove_header(&header::EXPECT);
-            if ctx.decoded {
+        if let RequestBody::Read { bytes, decoded } = &ctx.body {
+            request.insert_header(header::CONTENT_LENGTH, bytes.len())?;
+            if *decoded {
                 request.remove_header(&header::CONTENT_ENCODING);
             }
         }
-        if ctx.is_begun {
+        if ctx.is_begun || matches!(ctx.body, RequestBody::Read { .. }) {
             request.remove_header(&header::EXPECT);
         }
         // Counts cannot be removed from a compressed response.
-        if ctx.candidate && (ctx.injected || ctx.body.is_some()) {
+        if ctx.injected || matches!(ctx.body, RequestBody::Collected(_)) {
             request.remove_header(&header::ACCEPT_ENCODING);
         }
         Ok(())
@@ -344,11 +341,11 @@ impl ProxyHttp for Filters {
         end: bool,
         ctx: &mut Box<RequestState>,
     ) -> Result<()> {
-        if let Some(read) = &ctx.read {
+        if let RequestBody::Read { bytes, .. } = &mut ctx.body {
             // `read_body` read the whole body and passed it to the observer. A retry sends the same body again.
-            *body = end.then(|| read.clone());
+            *body = end.then(|| bytes.clone());
             if self.settings.upstream_retries == 0 {
-                ctx.read = Some(Bytes::new());
+                *bytes = Bytes::new();
             }
             return Ok(());
         }
@@ -363,14 +360,20 @@ impl ProxyHttp for Filters {
         ctx.passed += piece.len();
         ctx.shown = ctx.shown.max(ctx.passed);
         ctx.messages(|messages| messages.body(Direction::Request, &new, end_of_message));
-        let Some(collected) = &mut ctx.body else {
-            if let Some(mut begun) = ctx.begun.take().filter(|begun| begun.len() > 0) {
+        let collected = match &mut ctx.body {
+            RequestBody::Collected(collected) => collected,
+            RequestBody::TooLarge(begun) if begun.len() > 0 => {
                 begun.add(&piece);
                 *body = Some(begun.take());
-            } else if end && piece.is_empty() {
-                *body = None;
+                ctx.body = RequestBody::Unchanged;
+                return Ok(());
             }
-            return Ok(());
+            _ => {
+                if end && piece.is_empty() {
+                    *body = None;
+                }
+                return Ok(());
+            }
         };
         let outcome = if !collected.add(&piece) {
             *body = Some(collected.take());
@@ -384,7 +387,7 @@ impl ProxyHttp for Filters {
             *body = Some(Bytes::new());
             return Ok(());
         };
-        (ctx.injected, ctx.body) = (outcome == Outcome::Changed, None);
+        (ctx.injected, ctx.body) = (outcome == Outcome::Changed, RequestBody::Candidate);
         if !std::mem::replace(&mut ctx.counted, true) {
             self.count(Rewrite::IncludeUsage, outcome);
         }
@@ -453,7 +456,7 @@ impl ProxyHttp for Filters {
         // pingora flushes headers of responses without a length.
         let flushes = is_stream && !response.headers.contains_key(header::CONTENT_LENGTH);
         if flushes
-            && ctx.read.is_some()
+            && matches!(ctx.body, RequestBody::Read { .. })
             && session.as_http1().is_some()
             && let Some(connection) = &ctx.connection
         {

@@ -17,6 +17,26 @@ pub(crate) const REQUEST: usize = 0;
 pub(crate) const RESPONSE: usize = 1;
 pub(crate) const COPY: usize = 2;
 
+/// What happens to the body of a request.
+#[derive(Default)]
+pub(crate) enum RequestBody {
+    /// It is forwarded unchanged, as it arrives.
+    #[default]
+    Unchanged,
+    /// `include_usage` may change it. Nothing has been read in this attempt.
+    Candidate,
+    /// It is forwarded unchanged, because it is too large. This part was read before the headers were sent.
+    TooLarge(Body),
+    /// It was read before the headers were sent, so its size is known. It may have been changed.
+    Read {
+        bytes: Bytes,
+        /// It was decompressed.
+        decoded: bool,
+    },
+    /// Its size is not known, so the headers are sent first. It is collected, and changed when it is complete.
+    Collected(Body),
+}
+
 /// State of one request.
 #[derive(Default)]
 pub(crate) struct RequestState {
@@ -24,24 +44,16 @@ pub(crate) struct RequestState {
     pub(crate) messages: Option<Messages>,
     /// Sent to the server and added to the response.
     pub(crate) request_id: Option<String>,
-    pub(crate) trace: Option<TraceParent>,
-    /// The trace is new, not the client's.
-    pub(crate) new_trace: bool,
-    /// `include_usage` may change this request.
-    pub(crate) candidate: bool,
-    pub(crate) body: Option<Body>,
-    /// The body, read before the headers were sent, so its size is known.
-    pub(crate) read: Option<Bytes>,
-    /// The part of the body that was read before the headers were sent, if the rest is forwarded as it arrives. After
-    /// it is sent, there is no retry.
-    pub(crate) begun: Option<Body>,
+    /// Sent to the server, and whether it is new, not the client's.
+    pub(crate) trace: Option<(TraceParent, bool)>,
+    pub(crate) body: RequestBody,
+    /// A part of the body was read, or asked for with `100 Continue`, before the headers were sent. A request whose body
+    /// is then forwarded as it arrives cannot be sent again.
     pub(crate) is_begun: bool,
     /// Charges memory that this request uses to the budget. Created when needed.
     pub(crate) account: Option<Account>,
     /// Memory that pingora holds for this request.
     pub(crate) shares: [Option<Share>; 3],
-    /// The body was decompressed.
-    pub(crate) decoded: bool,
     /// `include_usage` was added to the body.
     pub(crate) injected: bool,
     pub(crate) strip: Option<StripUsage>,
