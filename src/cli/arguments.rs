@@ -9,14 +9,14 @@ use crate::cli::dashboards::DashboardsArgs;
 use crate::cli::demo::DemoArgs;
 use crate::cli::drain::DrainArgs;
 use crate::cli::inject::InjectArgs;
-use crate::cli::probe::ProbeArgs;
 use crate::cli::replay::ReplayArgs;
 use crate::cli::shared::one_of;
 use crate::cli::simulator::{LoadArgs, SimArgs};
 use crate::cli::tap::TapArgs;
 use crate::cli::top::TopArgs;
-use crate::cli::verify::VerifyArgs;
+use crate::client::HealthCheck;
 use crate::config::Flags;
+use crate::verify;
 use tokometer_operator::rules::Format;
 
 /// A speedometer for LLM token streams: a transparent reverse proxy (sidecar) that measures time to first token, tokens
@@ -115,13 +115,13 @@ configuration is invalid, or wrong usage.")]
     /// Show live requests in a terminal.
     Top(TopArgs),
     /// Compare direct and proxied requests: latency, correctness, and whether the proxy can be bypassed.
-    Verify(VerifyArgs),
+    Verify(verify::Settings),
     /// Add the sidecar to the pods in Kubernetes manifests.
     Inject(InjectArgs),
     /// Drain a running tokometer, and optionally wait until no stream is open.
     Drain(DrainArgs),
     /// Check once whether a server is healthy, like a probe of the kubelet.
-    Probe(ProbeArgs),
+    Probe(HealthCheck),
 }
 
 /// Arguments of `config`.

@@ -7,9 +7,10 @@ use std::time::Duration;
 use clap::{Args, value_parser};
 
 use crate::app;
-use crate::cli::shared::{finish, positive_duration, wrong_usage};
+use crate::cli::shared::{finish, wrong_usage};
 use crate::cli::top;
 use crate::config::{self, Environment};
+use tokometer_settings::duration;
 
 /// Arguments of `demo`.
 #[derive(Clone, Debug, Args)]
@@ -23,7 +24,7 @@ Examples:
 Without a terminal, demo prints plain lines and exits after 20 s.")]
 pub struct DemoArgs {
     /// Print a summary and exit after this time, such as 10s, 500ms or 2m
-    #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration::positive)]
     pub duration: Option<Duration>,
     /// Number of concurrent streams
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = value_parser!(u32).range(1..=10_000))]

@@ -1,17 +1,18 @@
 //! `tokometer drain`, for preStop hooks.
 
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bytes::Bytes;
 use clap::Args;
+use http::{HeaderValue, Method, header};
 use serde_json::Value;
 
 use crate::admin::connect_locally;
-use crate::cli::shared::{WRONG_USAGE, complain, fail, positive_duration, print};
+use crate::cli::shared::{WRONG_USAGE, complain, fail, print};
 use crate::client::{Caller, Failure, Target};
 use crate::config::Environment;
+use tokometer_settings::duration;
 
 /// Default URL of the admin server.
 const ADMIN: &str = "http://127.0.0.1:9464";
@@ -44,7 +45,7 @@ pub struct DrainArgs {
     #[arg(long)]
     pub wait: bool,
     /// Maximum time to wait, such as 300s or 5m
-    #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = positive_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = duration::positive)]
     pub timeout: Duration,
 }
 
@@ -91,34 +92,20 @@ fn request(admin: &str, wait: Option<Duration>) -> Result<u64, DrainError> {
         format!("http://{address}").parse::<Target>().ok().filter(|_| !address.contains('/') && address.contains(':'));
     let target = target.ok_or_else(|| DrainError::Address(admin.to_owned()))?;
     let query = wait.map(|wait| format!("?wait={}ms", wait.as_millis())).unwrap_or_default();
-    let request =
-        format!("POST /drain{query} HTTP/1.1\r\nhost: {address}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
     let timeout = wait.unwrap_or_default() + TIMEOUT;
     let addresses = target.addresses().map_err(|_| DrainError::Address(admin.to_owned()))?;
-    let response = match addresses.into_iter().find_map(connect_locally) {
-        Some(socket) => ask_locally(socket, request.as_bytes(), timeout),
-        // With `admin.remote_drain`, a server on another machine accepts the request too.
-        None => Caller::new(&target, timeout).ask(request.as_bytes()).map(|response| response.body()),
-    };
-    let response = response.map_err(|failure| DrainError::Unreachable(address.clone(), failure))?;
-    let body: Value = serde_json::from_slice(&response).unwrap_or_default();
+    let headers = [(header::CONTENT_LENGTH, "0"), (header::CONNECTION, "close")];
+    let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
+    let request = target.request(Method::POST, &format!("/drain{query}"), headers, Bytes::new());
+    // With `admin.remote_drain`, a server on another machine accepts the request too.
+    let mut caller = Caller::new(&target, timeout).through(addresses.into_iter().find_map(connect_locally));
+    let response = caller.ask(&request).map_err(|failure| DrainError::Unreachable(address.clone(), failure))?;
+    let body: Value = serde_json::from_slice(response.body()).unwrap_or_default();
     match (body["draining"].as_bool(), body["open_streams"].as_u64(), body["error"]["message"].as_str()) {
         (Some(true), Some(open_streams), _) => Ok(open_streams),
         (_, _, Some(message)) => Err(DrainError::Refused(address, message.to_owned())),
         _ => Err(DrainError::NotTokometer(address)),
     }
-}
-
-/// Sends a request through the Unix socket of an admin server, which then closes it; returns the body of the response.
-fn ask_locally(mut socket: UnixStream, request: &[u8], timeout: Duration) -> Result<Vec<u8>, Failure> {
-    let mut response = Vec::new();
-    let read = socket.set_read_timeout(Some(timeout)).and_then(|()| socket.write_all(request));
-    read.and_then(|()| socket.read_to_end(&mut response)).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::Timeout(timeout),
-        _ => Failure::Io(error),
-    })?;
-    let body = memchr::memmem::find(&response, b"\r\n\r\n").and_then(|end| response.get(end + 4..));
-    body.map(<[u8]>::to_vec).ok_or(Failure::Cut)
 }
 
 fn streams_are(open: u64) -> String {

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use clap::{Args, value_parser};
 
-use crate::cli::shared::{complain, fail, one_of, positive_duration, print, wrong_usage};
+use crate::cli::shared::{complain, fail, one_of, print, wrong_usage};
 use tokometer_decode::Engine;
 use tokometer_operator::inject::{self, Mode, Options, Outcome, Report};
+use tokometer_settings::duration;
 
 /// The image of this binary's release; `None` in local builds.
 const IMAGE: Option<&str> = option_env!("TOKOMETER_IMAGE");
@@ -58,7 +59,7 @@ pub struct InjectArgs {
     #[arg(long, value_name = "PORT", default_value_t = inject::ADMIN_PORT, value_parser = value_parser!(u16).range(1..))]
     pub admin_port: u16,
     /// How long open streams may continue when the pod terminates, such as 300s or 5m
-    #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = positive_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "300s", value_parser = duration::positive)]
     pub drain: Duration,
     /// Secret with the engine's certificate (tls.crt, tls.key), mounted in the pod; used by the sidecar to terminate
     /// TLS. A leading * matches any prefix

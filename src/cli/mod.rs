@@ -64,7 +64,7 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString>>, environmen
         Command::Verify(arguments) => verify::verify(&arguments),
         Command::Inject(arguments) => inject::inject(&arguments),
         Command::Drain(arguments) => drain::drain(&arguments, environment),
-        Command::Probe(arguments) => probe::probe(arguments),
+        Command::Probe(check) => probe::probe(&check),
     }
 }
 

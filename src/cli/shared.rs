@@ -3,24 +3,16 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::app::printable;
-use tokometer_settings::duration;
 
 /// Exit code for a failure while running.
 pub(super) const FAILURE: u8 = 1;
 
 /// Exit code for wrong usage or an invalid configuration.
 pub(super) const WRONG_USAGE: u8 = 2;
-
-/// Parses a duration above zero.
-pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
-    let duration = duration::parse(text)?;
-    if duration.is_zero() { Err("must be above zero; write a duration such as 10s".to_owned()) } else { Ok(duration) }
-}
 
 /// Parses the name of one of these values. The help lists the names.
 pub(super) fn one_of<T: Copy + Send + Sync + 'static>(

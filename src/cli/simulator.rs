@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use clap::{Args, value_parser};
 
-use crate::cli::shared::{fail, finish, one_of, positive_duration, print, wrong_usage};
+use crate::cli::shared::{fail, finish, one_of, print, wrong_usage};
 use crate::client::Target;
+use tokometer_settings::duration;
 use tokometer_sim::UnknownName;
 use tokometer_sim::load::{self, Api};
 use tokometer_sim::server::{self, Fault, Imitation, Listen, Pace, Simulator, Traces};
@@ -69,7 +70,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 fn plain_url(text: &str) -> Result<String, String> {
-    text.parse::<Target>().map(|_| text.to_owned()).map_err(|error| error.to_string())
+    text.parse::<Target>().map(|_| text.to_owned())
 }
 
 fn positive_number(text: &str) -> Result<f64, String> {
@@ -190,7 +191,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub requests: Option<u64>,
     /// Exit after this time, such as 10s, 500ms or 2m
-    #[arg(long = "for", value_name = "DURATION", value_parser = positive_duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration::positive)]
     pub duration: Option<Duration>,
     /// Model to request [default: sim]
     #[arg(long, value_name = "NAME")]

@@ -1,46 +1,21 @@
 //! An HTTP client for one server. Sends one request at a time, on one connection as long as the server keeps it open.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use crate::client::recording::{Recording, State};
-use crate::client::target::Target;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout_at;
 
-/// Maximum size of a response in bytes; the metrics page of a busy server has several megabytes.
-const MAX_BYTES: usize = 64 * 1024 * 1024;
+use crate::client::connection::{Connection, Failure, connect};
+use crate::client::recording::Recording;
+use crate::client::target::Target;
 
 /// Maximum time to open a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Size of the read buffer in bytes.
-const READ_BYTES: usize = 64 * 1024;
-
-/// Why there is no complete response. Each message completes a sentence that begins "the relay at ...".
-#[derive(Debug, thiserror::Error)]
-pub enum Failure {
-    /// The host name does not resolve.
-    #[error("has no address: {0}")]
-    Resolve(#[source] io::Error),
-    /// The connection could not be opened.
-    #[error("cannot be reached: {0}")]
-    Connect(#[source] io::Error),
-    /// The connection failed.
-    #[error("failed: {0}")]
-    Io(#[source] io::Error),
-    /// The connection was closed too early.
-    #[error("closed the connection before the response was complete")]
-    Cut,
-    /// The timeout expired.
-    #[error("sent no complete response within {} s", .0.as_secs_f64())]
-    Timeout(Duration),
-    /// The response is not HTTP/1.1.
-    #[error("sent a response that is not HTTP/1.1")]
-    Malformed,
-    /// The response is too large.
-    #[error("sent more than {MAX_BYTES} bytes")]
-    TooLong,
-}
 
 /// An HTTP client of one server.
 #[derive(Debug)]
@@ -48,23 +23,30 @@ pub struct Caller {
     target: Target,
     addresses: Vec<SocketAddr>,
     timeout: Duration,
-    stream: Option<TcpStream>,
+    /// An open connection, for the first request.
+    socket: Option<UnixStream>,
+    kept: Option<Connection>,
     /// Whether connections are reused.
     reuse: bool,
     retried: u64,
-    buffer: Vec<u8>,
+    runtime: Option<Runtime>,
 }
 
 impl Caller {
     /// Creates a client for this target. Each response must be complete within `timeout`.
     pub fn new(target: &Target, timeout: Duration) -> Caller {
-        let buffer = vec![0; READ_BYTES];
-        Caller { target: target.clone(), addresses: Vec::new(), timeout, stream: None, reuse: true, retried: 0, buffer }
+        let (target, addresses) = (target.clone(), Vec::new());
+        Caller { target, addresses, timeout, socket: None, kept: None, reuse: true, retried: 0, runtime: None }
     }
 
     /// Creates a client that connects to this address.
     pub fn at(address: SocketAddr, target: &Target, timeout: Duration) -> Caller {
         Caller { addresses: vec![address], ..Caller::new(target, timeout) }
+    }
+
+    /// Sends the first request through this socket, if there is one.
+    pub(crate) fn through(self, socket: Option<UnixStream>) -> Caller {
+        Caller { socket, ..self }
     }
 
     /// The target of the requests.
@@ -84,82 +66,120 @@ impl Caller {
     ///
     /// # Errors
     /// If there is no complete response.
-    pub fn ask(&mut self, request: &[u8]) -> Result<Recording, Failure> {
-        if self.addresses.is_empty() {
-            self.addresses = self.target.addresses().map_err(Failure::Resolve)?;
-        }
-        if let Some(kept) = self.stream.take().filter(is_open) {
-            match self.round_trip(kept, request, Instant::now())? {
+    pub fn ask(&mut self, request: &Request<Full<Bytes>>) -> Result<Recording, Failure> {
+        let runtime = match self.runtime.take() {
+            Some(runtime) => runtime,
+            None => Builder::new_current_thread().enable_all().build().map_err(Failure::Io)?,
+        };
+        let result = runtime.block_on(self.ask_on(request));
+        self.runtime = Some(runtime);
+        result
+    }
+
+    async fn ask_on(&mut self, request: &Request<Full<Bytes>>) -> Result<Recording, Failure> {
+        if let Some(mut kept) = self.kept.take()
+            && kept.is_open().await
+        {
+            match self.exchange(&mut kept, request, Instant::now()).await {
                 // After one such close, connections are no longer reused: llama.cpp closes after each stream.
-                recording if recording.is_empty() => (self.reuse, self.retried) = (false, self.retried + 1),
-                recording => return Ok(recording),
+                Err(Failure::Cut) if kept.is_silent() => (self.reuse, self.retried) = (false, self.retried + 1),
+                result => {
+                    self.kept = Some(kept).filter(|_| result.is_ok());
+                    return result;
+                }
             }
         }
         let begun = Instant::now();
-        let stream = self.connect().map_err(Failure::Connect)?;
-        match self.round_trip(stream, request, begun)? {
-            recording if recording.is_empty() => Err(Failure::Cut),
-            recording => Ok(recording),
-        }
+        let mut new = self.connect(begun).await?;
+        let result = self.exchange(&mut new, request, begun).await;
+        self.kept = Some(new).filter(|_| self.reuse && result.is_ok());
+        result
     }
 
-    fn connect(&self) -> io::Result<TcpStream> {
-        let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for address in &self.addresses {
-            match TcpStream::connect_timeout(address, self.timeout.min(CONNECT_TIMEOUT)) {
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    return Ok(stream);
-                }
-                Err(error) => last = error,
-            }
+    async fn connect(&mut self, begun: Instant) -> Result<Connection, Failure> {
+        if let Some(socket) = self.socket.take() {
+            let socket = socket.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(socket));
+            return Connection::new(socket.map_err(Failure::Connect)?, begun).await;
         }
-        Err(last)
+        if self.addresses.is_empty() {
+            self.addresses = self.target.addresses().map_err(Failure::Resolve)?;
+        }
+        let stream = connect(&self.addresses, self.timeout.min(CONNECT_TIMEOUT)).await.map_err(Failure::Connect)?;
+        Connection::new(stream, begun).await
     }
 
-    /// One attempt; an empty recording means that the connection closed before the first byte.
-    fn round_trip(&mut self, mut stream: TcpStream, request: &[u8], begun: Instant) -> Result<Recording, Failure> {
-        let mut recording = Recording::new();
-        let lost = |error: io::Error, recording: &Recording| match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Err(Failure::Timeout(self.timeout)),
-            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe if recording.is_empty() => Ok(Recording::new()),
-            _ => Err(Failure::Io(error)),
-        };
-        if let Err(error) = stream.write_all(request) {
-            return lost(error, &recording);
-        }
-        loop {
-            let left = self.timeout.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                return Err(Failure::Timeout(self.timeout));
-            }
-            stream.set_read_timeout(Some(left)).map_err(Failure::Io)?;
-            let length = match stream.read(&mut self.buffer) {
-                Ok(length) => length,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return lost(error, &recording),
-            };
-            let at = begun.elapsed();
-            if length == 0 {
-                return if recording.is_empty() || recording.end() { Ok(recording) } else { Err(Failure::Cut) };
-            }
-            match recording.take(self.buffer.get(..length).unwrap_or_default(), at) {
-                State::More if recording.bytes().len() > MAX_BYTES => return Err(Failure::TooLong),
-                State::More => {}
-                State::Whole => break,
-                State::Malformed => return Err(Failure::Malformed),
-            }
-        }
-        if self.reuse && !recording.closes() {
-            self.stream = Some(stream);
-        }
-        Ok(recording)
+    /// One attempt.
+    async fn exchange(
+        &self,
+        connection: &mut Connection,
+        request: &Request<Full<Bytes>>,
+        begun: Instant,
+    ) -> Result<Recording, Failure> {
+        let sent = connection.send(request.clone(), None);
+        let expired = |_| Err(Failure::Timeout(self.timeout));
+        timeout_at((begun + self.timeout).into(), sent).await.unwrap_or_else(expired)
     }
 }
 
-/// Whether the peer has neither closed this connection nor sent unsolicited bytes.
-fn is_open(stream: &TcpStream) -> bool {
-    let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
-    let silent = matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
-    silent && stream.set_nonblocking(false).is_ok()
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use http::Method;
+
+    use super::*;
+
+    /// A client of a server that sends these responses, one for each read, over several connections if they are empty.
+    fn caller(responses: Vec<&'static str>) -> Caller {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let mut responses = responses.into_iter().peekable();
+            while responses.peek().is_some() {
+                let (mut client, _) = listener.accept().unwrap();
+                while let Some(response) = responses.next().filter(|_| client.read(&mut [0; 4096]).is_ok_and(|n| n > 0))
+                {
+                    if response.is_empty() {
+                        break;
+                    }
+                    client.write_all(response.as_bytes()).unwrap();
+                }
+            }
+        });
+        Caller::new(&Target::from(address), Duration::from_secs(10))
+    }
+
+    fn ask(caller: &mut Caller) -> Result<String, Failure> {
+        let request = caller.target().request(Method::GET, "/", [], Bytes::new());
+        caller.ask(&request).map(|response| String::from_utf8(response.body().to_vec()).unwrap())
+    }
+
+    #[test]
+    fn request_is_repeated_on_a_new_connection_if_the_old_one_closes_without_a_response() {
+        let mut caller = caller(vec!["HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na", "", "HTTP/1.1 200 OK\r\n\r\nb"]);
+        assert_eq!((ask(&mut caller).unwrap(), caller.retried()), ("a".to_owned(), 0));
+        assert_eq!((ask(&mut caller).unwrap(), caller.retried()), ("b".to_owned(), 1));
+    }
+
+    #[test]
+    fn closed_connection_is_not_a_repeated_request() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut caller = Caller::new(&Target::from(listener.local_addr().unwrap()), Duration::from_secs(10));
+        let (closed, is_closed) = channel();
+        thread::spawn(move || {
+            for mut client in listener.incoming().flatten() {
+                client.read(&mut [0; 4096]).unwrap();
+                client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na").unwrap();
+                drop(client);
+                closed.send(()).unwrap();
+            }
+        });
+        for _ in 0..3 {
+            assert_eq!((ask(&mut caller).unwrap(), caller.retried()), ("a".to_owned(), 0));
+            is_closed.recv().unwrap();
+        }
+    }
 }

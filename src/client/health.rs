@@ -3,128 +3,80 @@
 //! Sources: Kubernetes 1.36, pkg/probe/http (`DoHTTPProbe`, `RedirectChecker`, `NewRequestForHTTPGetAction`) and
 //! pkg/probe/tcp; Go 1.26, net/http (`Client.do`).
 
-use std::io::{self, Read, Write};
-use std::net::ToSocketAddrs;
-use std::path::PathBuf;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use http::uri::Authority;
+use bytes::Bytes;
+use clap::Args;
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderName, HeaderValue, Request, Uri, header};
+use http_body_util::Full;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, StreamOwned};
 use socket2::{SockAddr, Socket, Type};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokometer_engine::scrape::Wire;
 use tokometer_proxy::listen::unverified_tls;
+use tokometer_settings::duration;
 
-use crate::client::recording::{Recording, State, header_of};
+use crate::client::connection::{Connection, Failure, connect};
+use crate::client::header_like;
+use crate::client::recording::Recording;
 
 /// Maximum number of bytes of the body that are read (`maxRespBodyLength`). A longer body is no failure.
 const MAX_BODY_BYTES: usize = 10 * 1024;
 
-/// Maximum size of the response headers in bytes (Go's `DefaultMaxHeaderBytes`).
-const MAX_HEAD_BYTES: usize = 1024 * 1024;
-
 /// Maximum number of requests, the first one included.
 const MAX_REQUESTS: usize = 10;
 
-/// Characters that a request target must not contain.
+/// Characters that a URL must not contain.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`');
 
 /// Headers that Go's client does not send from a probe's `httpHeaders`, because it sets them itself.
-const RESERVED: [&str; 5] = ["host", "connection", "content-length", "transfer-encoding", "trailer"];
+const RESERVED: [HeaderName; 5] =
+    [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::TRAILER];
 
-/// A server is not healthy. The message completes a line in the pod's events.
-#[derive(Debug, thiserror::Error)]
-pub enum Unhealthy {
-    /// The host name does not resolve.
-    #[error("cannot resolve {0}: {1}")]
-    Resolve(String, #[source] io::Error),
-    /// The connection could not be opened.
-    #[error("cannot connect to {0}: {1}")]
-    Connect(String, #[source] io::Error),
-    /// The connection failed.
-    #[error("the connection failed: {0}")]
-    Io(#[source] io::Error),
-    /// The TLS handshake cannot start.
-    #[error("TLS: {0}")]
-    Tls(#[from] rustls::Error),
-    /// The timeout expired.
-    #[error("no complete response within {} s", .0.as_secs_f64())]
-    Timeout(Duration),
-    /// The connection was closed too early.
-    #[error("the connection was closed before the response was complete")]
-    Cut,
-    /// The response is not HTTP/1.1, or has too long headers.
-    #[error("the response is not valid HTTP/1.1")]
-    Malformed,
-    /// The status is not from 200 to 399.
-    #[error("HTTP probe failed with statuscode: {0}")]
-    Status(u16),
-    /// A redirect has a target that cannot be requested.
-    #[error("redirected to an unusable address: {0}")]
-    Redirect(#[from] BadUrl),
-    /// Too many redirects.
-    #[error("stopped after {MAX_REQUESTS} redirects")]
-    Redirects,
-}
+/// The URLs that can be checked.
+const FORMS: &str = "write http://HOST:PORT/PATH, https://HOST:PORT/PATH or tcp://HOST:PORT";
 
-/// A URL that cannot be checked.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("invalid URL `{0}`; write http://HOST:PORT/PATH, https://HOST:PORT/PATH or tcp://HOST:PORT")]
-pub struct BadUrl(String);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scheme {
-    Http,
-    Https,
-    Tcp,
-}
-
-/// What to check.
+/// What to check. The scheme is `http`, `https` or `tcp`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    scheme: Scheme,
+    scheme: String,
     authority: Authority,
-    /// Path and query; empty for `tcp`.
-    target: String,
+    /// Path and query, without a fragment.
+    target: PathAndQuery,
 }
 
 impl FromStr for Url {
-    type Err = BadUrl;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Url, BadUrl> {
-        let bad = || BadUrl(text.to_owned());
-        let (scheme, rest) = text.split_once("://").ok_or_else(bad)?;
-        let scheme = match scheme.to_ascii_lowercase().as_str() {
-            "http" => Scheme::Http,
-            "https" => Scheme::Https,
-            "tcp" => Scheme::Tcp,
-            _ => return Err(bad()),
-        };
-        let (authority, target) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-        let authority: Authority = authority.parse().map_err(|_| bad())?;
-        let (is_tcp, has_port) = (scheme == Scheme::Tcp, authority.port_u16().is_some());
+    fn from_str(text: &str) -> Result<Url, String> {
+        let bad = || format!("invalid URL `{text}`; {FORMS}");
+        let parsed = utf8_percent_encode(text, ENCODED).to_string().parse().map(Uri::into_parts);
+        let parts = parsed.ok().and_then(|parts| Some((parts.scheme?, parts.authority?, parts.path_and_query?)));
+        let (scheme, authority, target) = parts.ok_or_else(bad)?;
+        let has_port = authority.port_u16().is_some();
         // Without a user, and without a port that is not a number.
         let is_plain = has_port && !authority.as_str().contains('@') || authority.as_str() == authority.host();
-        if !is_plain || is_tcp && (!has_port || !target.is_empty()) {
-            return Err(bad());
-        }
-        let target = if is_tcp { String::new() } else { request_target(target) };
-        Ok(Url { scheme, authority, target })
+        let scheme = scheme.as_str().to_ascii_lowercase();
+        let is_valid = match scheme.as_str() {
+            "http" | "https" => true,
+            "tcp" => has_port && text.ends_with(authority.as_str()),
+            _ => false,
+        };
+        // Starts with a slash even if the URL has no path.
+        let target = target.to_string().parse().ok().filter(|_| is_plain && is_valid);
+        Ok(Url { scheme, authority, target: target.ok_or_else(bad)? })
     }
-}
-
-/// A path with its query, as it is sent: without a fragment, and with invalid characters encoded.
-fn request_target(text: &str) -> String {
-    let text = text.split('#').next().unwrap_or_default();
-    let slash = if text.starts_with('/') { "" } else { "/" };
-    format!("{slash}{}", utf8_percent_encode(text, ENCODED))
 }
 
 impl Url {
     fn port(&self) -> u16 {
-        let usual = if self.scheme == Scheme::Https { 443 } else { 80 };
-        self.authority.port_u16().unwrap_or(usual)
+        self.authority.port_u16().unwrap_or(if self.scheme == "https" { 443 } else { 80 })
     }
 
     /// The host, without brackets.
@@ -133,225 +85,168 @@ impl Url {
     }
 
     /// The target of a redirect.
-    fn join(&self, location: &str) -> Result<Url, BadUrl> {
-        let at = |target: &str| Ok(Url { target: request_target(target), ..self.clone() });
-        let path = self.target.split('?').next().unwrap_or_default();
-        if location.split(['/', '?', '#']).next().is_some_and(|start| start.contains(':')) {
-            let url = location.parse::<Url>()?;
-            return if url.scheme == Scheme::Tcp { Err(BadUrl(location.to_owned())) } else { Ok(url) };
-        }
-        match location.as_bytes() {
-            [b'/', b'/', ..] => {
-                let scheme = if self.scheme == Scheme::Https { "https" } else { "http" };
-                format!("{scheme}:{location}").parse()
-            }
-            [b'/', ..] => at(location),
-            [b'?', ..] => at(&format!("{path}{location}")),
-            _ => at(&format!("{}/{location}", path.rsplit_once('/').map_or("", |(folder, _)| folder))),
-        }
+    fn join(&self, location: &str) -> Result<Url, String> {
+        let Url { scheme, authority, target } = self;
+        let folder = target.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+        let url: Url = match location.as_bytes() {
+            _ if location.split(['/', '?', '#']).next().is_some_and(|start| start.contains(':')) => location.parse(),
+            [b'/', b'/', ..] => format!("{scheme}:{location}").parse(),
+            [b'/', ..] => format!("{scheme}://{authority}{location}").parse(),
+            [b'?', ..] => format!("{scheme}://{authority}{}{location}", target.path()).parse(),
+            _ => format!("{scheme}://{authority}{folder}/{location}").parse(),
+        }?;
+        if url.scheme == "tcp" { Err(format!("invalid URL `{location}`; {FORMS}")) } else { Ok(url) }
     }
 }
 
-/// A health check.
-#[derive(Clone, Debug)]
+/// A health check: the arguments of `probe`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tokometer probe http://127.0.0.1:8000/health --timeout 5s
+  tokometer probe tcp://127.0.0.1:8000
+  tokometer probe http://127.0.0.1:8000/health --socket /run/vllm.sock
+
+The rules are those of the kubelet's httpGet and tcpSocket probes: every status from 200 to 399 is a success, \
+redirects to the same host are followed, and certificates are not verified.
+
+Exit codes: 0 the server is healthy, 1 it is not, 2 wrong usage.")]
 pub struct HealthCheck {
-    /// What to check.
+    /// http://HOST:PORT/PATH, https://HOST:PORT/PATH or tcp://HOST:PORT
+    #[arg(value_name = "URL")]
     pub url: Url,
-    /// A Unix socket to connect to, instead of the URL's host and port.
-    pub socket: Option<PathBuf>,
-    /// Names and values of additional headers.
-    pub headers: Vec<(String, String)>,
-    /// Maximum time until the response is complete, redirects included.
+    /// Maximum time until the response is complete, such as 5s or 500ms
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::positive)]
     pub timeout: Duration,
+    /// Additional request header; can be repeated. `Host`, `User-Agent` and `Accept` replace the default ones
+    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = header_like("X-Probe: 1"))]
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Connect to this Unix socket instead of the URL's host and port
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
 }
 
 impl HealthCheck {
     /// Checks the server once; returns the status of its response, or `None` for `tcp`.
     ///
     /// # Errors
-    /// Why the server is not healthy.
-    pub fn run(&self) -> Result<Option<u16>, Unhealthy> {
-        let deadline = Instant::now() + self.timeout;
-        let mut url = self.url.clone();
-        if url.scheme == Scheme::Tcp {
-            return self.connect(&url, deadline).map(|_| None);
+    /// Why the server is not healthy, as the end of a line in the pod's events.
+    pub fn run(&self) -> Result<Option<u16>, String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| of_failure(Failure::Io(error)))?;
+        let expired = |_| Err(of_failure(Failure::Timeout(self.timeout)));
+        runtime.block_on(async { tokio::time::timeout(self.timeout, self.check()).await.unwrap_or_else(expired) })
+    }
+
+    async fn check(&self) -> Result<Option<u16>, String> {
+        if self.url.scheme == "tcp" {
+            return self.connect(&self.url).await.map(|_| None);
         }
-        let mut host = self.header("host").map(str::to_owned);
+        let mut url = self.url.clone();
+        let mut host = self.header(&header::HOST);
         for _ in 0..MAX_REQUESTS {
-            let response = self.get(&url, host.as_deref(), deadline)?;
-            let status = response.status();
-            let Some(location) = location(&response) else { return evaluated(status) };
-            let next = url.join(&location)?;
-            // The kubelet does not request other hosts.
-            if next.host() != self.url.host() {
-                return evaluated(status);
-            }
+            let response = self.get(&url, host).await?;
+            let next = location(&response).map(|location| url.join(&location)).transpose();
+            let next = next.map_err(|error| format!("redirected to an unusable address: {error}"))?;
+            // A redirect that is not followed is a success (`probe.Warning`). The kubelet does not request other hosts.
+            let Some(next) = next.filter(|next| next.host() == self.url.host()) else {
+                let status = response.status();
+                let is_healthy = (200..400).contains(&status);
+                return is_healthy
+                    .then_some(Some(status))
+                    .ok_or_else(|| format!("HTTP probe failed with statuscode: {status}"));
+            };
             // Only a redirect to the same address keeps the Host header of the probe.
             host = host.filter(|_| next.authority == url.authority);
             url = next;
         }
-        Err(Unhealthy::Redirects)
+        Err(format!("stopped after {MAX_REQUESTS} redirects"))
     }
 
     /// The value of an additional header.
-    fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.as_str())
+    fn header(&self, name: &HeaderName) -> Option<&HeaderValue> {
+        self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value)
     }
 
-    fn request(&self, url: &Url, host: Option<&str>) -> String {
-        let host = host.filter(|host| !host.is_empty()).unwrap_or(url.authority.as_str());
-        let mut request = format!("GET {} HTTP/1.1\r\nHost: {host}\r\n", url.target);
-        let mut add = |name: &str, value: &str| request.push_str(&format!("{name}: {value}\r\n"));
-        if self.header("user-agent").is_none() {
-            add("User-Agent", concat!("kube-probe/", env!("CARGO_PKG_VERSION"), " (tokometer)"));
-        }
-        if self.header("accept").is_none() {
-            add("Accept", "*/*");
-        }
-        for (name, value) in &self.headers {
-            let is = |other: &str| name.eq_ignore_ascii_case(other);
-            // An empty value removes these two.
-            let is_removed = value.is_empty() && (is("accept") || is("user-agent"));
-            if !is_removed && !RESERVED.into_iter().any(is) {
-                add(name, value);
+    fn request(&self, url: &Url, host: Option<&HeaderValue>) -> Request<Full<Bytes>> {
+        const AGENT: &str = concat!("kube-probe/", env!("CARGO_PKG_VERSION"), " (tokometer)");
+        let mut request = Request::get(url.target.as_str());
+        request = match host.filter(|host| !host.is_empty()) {
+            Some(host) => request.header(header::HOST, host),
+            None => request.header(header::HOST, url.authority.as_str()),
+        };
+        for (name, default) in [(header::USER_AGENT, AGENT), (header::ACCEPT, "*/*")] {
+            if self.header(&name).is_none() {
+                request = request.header(name, default);
             }
         }
-        add("Connection", "close");
-        request + "\r\n"
+        for (name, value) in self.headers.iter().filter(|(name, _)| !RESERVED.contains(name)) {
+            // An empty value removes these two.
+            if !value.is_empty() || ![header::USER_AGENT, header::ACCEPT].contains(name) {
+                request = request.header(name, value);
+            }
+        }
+        let request = request.header(header::CONNECTION, "close");
+        request.body(Full::default()).expect("all parts were parsed")
     }
 
-    fn get(&self, url: &Url, host: Option<&str>, deadline: Instant) -> Result<Recording, Unhealthy> {
-        let request = self.request(url, host);
-        let mut connection = self.connect(url, deadline)?;
-        let result = if url.scheme == Scheme::Https {
-            let name = ServerName::try_from(url.host().to_owned()).map_err(|_| BadUrl(url.authority.to_string()))?;
-            let session = ClientConnection::new(unverified_tls(), name)?;
-            round_trip(&mut StreamOwned::new(session, connection), &request)
-        } else {
-            round_trip(&mut connection, &request)
-        };
-        result.map_err(|error| self.of_io(error, Unhealthy::Io))
+    /// Sends a request, and reads as much of the response as the kubelet does.
+    async fn get(&self, url: &Url, host: Option<&HeaderValue>) -> Result<Recording, String> {
+        let mut stream = self.connect(url).await?;
+        if url.scheme == "https" {
+            let name = ServerName::try_from(url.host().to_owned());
+            let name = name.map_err(|_| format!("invalid URL `{}`; {FORMS}", url.authority))?;
+            let session = TlsConnector::from(unverified_tls()).connect(name, stream).await;
+            stream = Box::new(session.map_err(|error| of_failure(Failure::Io(error)))?);
+        }
+        let mut connection = Connection::new(stream, Instant::now()).await.map_err(of_failure)?;
+        connection.send(self.request(url, host), Some(MAX_BODY_BYTES)).await.map_err(of_failure)
     }
 
     /// Connects to the first address that accepts.
-    fn connect(&self, url: &Url, deadline: Instant) -> Result<Connection, Unhealthy> {
-        let (name, addresses) = match &self.socket {
-            Some(path) => {
-                let name = path.display().to_string();
-                (name.clone(), vec![SockAddr::unix(path).map_err(|error| Unhealthy::Connect(name, error))?])
-            }
-            None => {
-                let found = (url.host(), url.port()).to_socket_addrs();
-                let found = found.map_err(|error| Unhealthy::Resolve(url.host().to_owned(), error))?;
-                (format!("{}:{}", url.authority.host(), url.port()), found.map(SockAddr::from).collect())
-            }
+    async fn connect(&self, url: &Url) -> Result<Box<dyn Wire>, String> {
+        let failed = |name: String, error: io::Error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => of_failure(Failure::Timeout(self.timeout)),
+            _ => format!("cannot connect to {name}: {error}"),
         };
-        let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for address in addresses {
-            match open(&address, deadline) {
-                Ok(socket) => return Ok(Connection { socket, deadline }),
-                Err(error) => last = error,
-            }
+        if let Some(path) = &self.socket {
+            let socket = connect_to_socket(path, self.timeout);
+            return Ok(Box::new(socket.map_err(|error| failed(path.display().to_string(), error))?));
         }
-        Err(self.of_io(last, |error| Unhealthy::Connect(name, error)))
-    }
-
-    /// The failure that an error of a socket means.
-    fn of_io(&self, error: io::Error, other: impl FnOnce(io::Error) -> Unhealthy) -> Unhealthy {
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Unhealthy::Timeout(self.timeout),
-            io::ErrorKind::UnexpectedEof => Unhealthy::Cut,
-            io::ErrorKind::InvalidData if error.get_ref().is_none() => Unhealthy::Malformed,
-            _ => other(error),
-        }
+        let (host, port) = (url.host(), url.port());
+        let found = (host, port).to_socket_addrs().map_err(|error| format!("cannot resolve {host}: {error}"))?;
+        let stream = connect(&found.collect::<Vec<SocketAddr>>(), self.timeout).await;
+        Ok(Box::new(stream.map_err(|error| failed(format!("{}:{port}", url.authority.host()), error))?))
     }
 }
 
-/// Success for a status from 200 to 399. A redirect that is not followed is a success (`probe.Warning`).
-fn evaluated(status: u16) -> Result<Option<u16>, Unhealthy> {
-    if (200..400).contains(&status) { Ok(Some(status)) } else { Err(Unhealthy::Status(status)) }
+/// Connects to a Unix socket. A full backlog blocks for the send timeout (unix(7)).
+fn connect_to_socket(path: &Path, limit: Duration) -> io::Result<tokio::net::UnixStream> {
+    let address = SockAddr::unix(path)?;
+    let socket = Socket::new(address.domain(), Type::STREAM, None)?;
+    socket.set_write_timeout(Some(limit))?;
+    socket.connect(&address)?;
+    socket.set_nonblocking(true)?;
+    tokio::net::UnixStream::from_std(socket.into())
 }
 
 /// The target of a redirect, if the response is one.
 fn location(response: &Recording) -> Option<String> {
     let is_redirect = matches!(response.status(), 301 | 302 | 303 | 307 | 308);
-    let mut headers = response.head().filter_map(header_of).filter(|_| is_redirect);
-    let (_, value) = headers.find(|(name, _)| name.eq_ignore_ascii_case(b"location"))?;
-    Some(String::from_utf8_lossy(value).into_owned()).filter(|location| !location.is_empty())
+    let value = response.header(header::LOCATION).filter(|location| is_redirect && !location.is_empty())?;
+    Some(String::from_utf8_lossy(value).into_owned())
 }
 
-/// Opens a connection.
-fn open(address: &SockAddr, deadline: Instant) -> io::Result<Socket> {
-    let socket = Socket::new(address.domain(), Type::STREAM, None)?;
-    let left = time_until(deadline)?;
-    if address.is_unix() {
-        // A full backlog blocks `connect` for the send timeout (unix(7)).
-        socket.set_write_timeout(Some(left))?;
-        socket.connect(address)?;
-    } else {
-        socket.connect_timeout(address, left)?;
-    }
-    Ok(socket)
-}
-
-fn time_until(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-}
-
-/// A socket whose calls end at a deadline.
-struct Connection {
-    socket: Socket,
-    deadline: Instant,
-}
-
-impl Read for Connection {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.set_read_timeout(Some(time_until(self.deadline)?))?;
-        self.socket.read(buffer)
-    }
-}
-
-impl Write for Connection {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.set_write_timeout(Some(time_until(self.deadline)?))?;
-        self.socket.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Sends a request, and reads as much of the response as the kubelet does. An incomplete response is the error
-/// `UnexpectedEof`, an invalid one `InvalidData`.
-fn round_trip(stream: &mut (impl Read + Write), request: &str) -> io::Result<Recording> {
-    stream.write_all(request.as_bytes())?;
-    stream.flush()?;
-    let mut response = Recording::new();
-    let mut buffer = [0; 8 * 1024];
-    loop {
-        let length = match stream.read(&mut buffer) {
-            Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        if length == 0 {
-            return if response.end() { Ok(response) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+fn of_failure(failure: Failure) -> String {
+    match failure {
+        Failure::Timeout(limit) => format!("no complete response within {} s", limit.as_secs_f64()),
+        Failure::Malformed | Failure::TooLong => "the response is not valid HTTP/1.1".to_owned(),
+        Failure::Resolve(error) | Failure::Connect(error) | Failure::Io(error)
+            if error.kind() != io::ErrorKind::UnexpectedEof =>
+        {
+            format!("the connection failed: {error}")
         }
-        let is_head_complete = |response: &Recording| response.status() != 0;
-        match response.take(buffer.get(..length).unwrap_or_default(), Duration::ZERO) {
-            State::Whole => return Ok(response),
-            // Bytes after the announced length are ignored.
-            State::Malformed if is_head_complete(&response) && !response.is_chunked() => return Ok(response),
-            State::Malformed => return Err(io::ErrorKind::InvalidData.into()),
-            State::More if response.body_bytes() > MAX_BODY_BYTES => return Ok(response),
-            State::More if !is_head_complete(&response) && response.bytes().len() > MAX_HEAD_BYTES => {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            State::More => {}
-        }
+        _ => "the connection was closed before the response was complete".to_owned(),
     }
 }
 
@@ -371,12 +266,12 @@ mod tests {
             ("https://[::1]/a?b=c#d", 443, "/a?b=c"),
             ("http://h?x", 80, "/?x"),
             ("http://h:1/a b/\u{e9}%20\"", 1, "/a%20b/%C3%A9%20%22"),
-            ("tcp://127.0.0.1:9", 9, ""),
+            ("tcp://127.0.0.1:9", 9, "/"),
         ] {
             assert_eq!((url(text).port(), url(text).target.as_str()), (port, target), "{text}");
         }
         for text in ["", "127.0.0.1:80", "ftp://h/", "http://", "http://a@b/", "tcp://h", "tcp://h:1/", "http://h:x/"] {
-            assert_eq!(text.parse::<Url>(), Err(BadUrl(text.to_owned())));
+            assert_eq!(text.parse::<Url>(), Err(format!("invalid URL `{text}`; {FORMS}")));
         }
     }
 
@@ -400,18 +295,18 @@ mod tests {
     #[test]
     fn headers_are_those_of_the_kubelet() {
         let request = |headers: &[(&str, &str)]| {
-            let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
             let check = HealthCheck { url: url("http://h:1/x"), socket: None, headers, timeout: Duration::ZERO };
-            check.request(&check.url, check.header("host"))
+            let request = check.request(&check.url, check.header(&header::HOST));
+            assert_eq!((request.method().as_str(), request.uri()), ("GET", &Uri::from_static("/x")));
+            let lines = request.headers().iter().map(|(name, value)| format!("{name}: {}\n", value.to_str().unwrap()));
+            lines.collect::<String>()
         };
-        let agent = concat!("User-Agent: kube-probe/", env!("CARGO_PKG_VERSION"), " (tokometer)\r\n");
-        let own = format!("GET /x HTTP/1.1\r\nHost: h:1\r\n{agent}Accept: */*\r\nConnection: close\r\n\r\n");
+        let agent = concat!("user-agent: kube-probe/", env!("CARGO_PKG_VERSION"), " (tokometer)\n");
+        let own = format!("host: h:1\n{agent}accept: */*\nconnection: close\n");
         assert_eq!(request(&[]), own);
         assert_eq!(request(&[("Trailer", "x"), ("Content-Length", "3"), ("connection", "keep-alive")]), own);
         let headers = [("HOST", "name"), ("user-agent", "a"), ("Accept", ""), ("X", "1"), ("X", "2")];
-        assert_eq!(
-            request(&headers),
-            "GET /x HTTP/1.1\r\nHost: name\r\nuser-agent: a\r\nX: 1\r\nX: 2\r\nConnection: close\r\n\r\n"
-        );
+        assert_eq!(request(&headers), "host: name\nuser-agent: a\nx: 1\nx: 2\nconnection: close\n");
     }
 }

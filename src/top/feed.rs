@@ -1,5 +1,8 @@
 //! Reads snapshots from the admin server.
 
+use bytes::Bytes;
+use http::{HeaderValue, Method, header};
+
 use crate::client::{Caller, Failure};
 use tokometer_telemetry::live::snapshot::Snapshot;
 
@@ -19,15 +22,12 @@ pub enum FeedError {
 
 /// Requests the current snapshot.
 pub(super) fn fetch(caller: &mut Caller) -> Result<Snapshot, FeedError> {
-    let target = caller.target();
-    let admin = target.authority().to_owned();
-    let request = format!(
-        "GET {}/live/snapshot HTTP/1.1\r\nHost: {admin}\r\nUser-Agent: tokometer-top\r\nAccept: application/json\r\n\r\n",
-        target.path()
-    );
-    match caller.ask(request.as_bytes()) {
+    let admin = caller.target().authority().to_owned();
+    let headers = [(header::USER_AGENT, "tokometer-top"), (header::ACCEPT, "application/json")];
+    let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value)));
+    match caller.ask(&caller.target().request(Method::GET, "/live/snapshot", headers, Bytes::new())) {
         Err(failure) => Err(FeedError::Silent(admin, failure)),
         Ok(response) if response.status() != 200 => Err(FeedError::Status(admin, response.status())),
-        Ok(response) => serde_json::from_slice(&response.body()).map_err(|error| FeedError::Unreadable(admin, error)),
+        Ok(response) => serde_json::from_slice(response.body()).map_err(|error| FeedError::Unreadable(admin, error)),
     }
 }

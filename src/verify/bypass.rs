@@ -1,13 +1,12 @@
 //! Whether clients can bypass the proxy and reach the server directly.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use nix::ifaddrs::getifaddrs;
 
 use crate::client::Caller;
-use crate::verify::counted::Counter;
+use crate::verify::counted::CONNECTIONS;
 use crate::verify::mask::{Hide, masked};
 use crate::verify::report::{Check, Grade};
 use crate::verify::settings::{CheckName, Settings};
@@ -18,7 +17,7 @@ use tokometer_decode::engine::Advice;
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What responds at an address of this host on the server's port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
     /// The server itself.
@@ -35,26 +34,22 @@ enum Found {
 pub(super) fn check(settings: &Settings, admin: &mut Caller, advice: Advice, models: &[u8]) -> Check {
     let made = |grade, detail: String| Check::new(CheckName::Bypass, grade, detail);
     let own = settings.own_addresses.clone().unwrap_or_else(own_addresses);
-    let port = settings.upstream.port();
-    let host: Vec<IpAddr> =
-        settings.upstream.addresses().unwrap_or_default().iter().map(|at| at.ip().to_canonical()).collect();
-    if let Some(elsewhere) = host.iter().find(|address| !address.is_loopback() && !own.contains(address)) {
-        return made(
-            Grade::Warn,
-            format!("the server is at {elsewhere}, not this host: clients that can reach it there bypass the proxy"),
-        )
-        .fix(
+    let mut host = settings.upstream.addresses().unwrap_or_default().into_iter().map(|at| at.ip().to_canonical());
+    if let Some(elsewhere) = host.find(|address| !address.is_loopback() && !own.contains(address)) {
+        let detail = "not this host: clients that can reach it there bypass the proxy";
+        return made(Grade::Warn, format!("the server is at {elsewhere}, {detail}")).fix(
             "run verify on the server's host, against 127.0.0.1; allow only the proxy in a NetworkPolicy or firewall",
         );
     }
     if own.is_empty() {
         return made(Grade::Unknown, "no non-loopback address of this host was found".to_owned());
     }
-    let mut found: BTreeMap<Found, Vec<String>> = BTreeMap::new();
-    for address in own.iter().map(|address| SocketAddr::new(*address, port)) {
-        found.entry(at(settings, admin, address, models)).or_default().push(address.to_string());
-    }
-    let list = |wanted: Found| found.get(&wanted).map(|addresses| addresses.join(", "));
+    let addresses = own.iter().map(|address| SocketAddr::new(*address, settings.upstream.port()));
+    let found: Vec<_> = addresses.map(|address| (at(settings, admin, address, models), address.to_string())).collect();
+    let list = |wanted: Found| {
+        let found: Vec<&str> = found.iter().filter(|(found, _)| *found == wanted).map(|(_, at)| at.as_str()).collect();
+        (!found.is_empty()).then(|| found.join(", "))
+    };
     if let Some(server) = list(Found::Server) {
         return made(Grade::Fail, format!("the server also responds at {server}, bypassing the proxy"))
             .fix(format!("{}, so that only the proxy can reach it", advice.bypass));
@@ -63,25 +58,26 @@ pub(super) fn check(settings: &Settings, admin: &mut Caller, advice: Advice, mod
         let detail = format!("{either} responds; without the admin server it is unknown whether that is the proxy");
         return made(Grade::Unknown, detail).fix("set --admin http://HOST:PORT");
     }
-    let tried = found.values().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let tried = [Found::Nothing, Found::Relay, Found::Other].into_iter().filter_map(list);
+    let tried = tried.collect::<Vec<String>>().join(", ");
     let other = list(Found::Other).map(|other| format!("; something else responds at {other}")).unwrap_or_default();
     made(Grade::Pass, format!("the server responds at no other address of this host ({tried} tried){other}"))
 }
 
 fn at(settings: &Settings, admin: &mut Caller, address: SocketAddr, models: &[u8]) -> Found {
-    let mut caller = Caller::at(address, &settings.upstream, TIMEOUT);
-    let before = counted::scrape(settings, admin);
-    let request = canary::get(settings, &settings.upstream, "/v1/models", "*/*");
-    let Ok(response) = caller.ask(&request) else { return Found::Nothing };
-    if masked(&response.body(), Hide::Varying) != masked(models, Hide::Varying) {
+    let port = settings.upstream.port();
+    let before = counted::scrape(admin, port);
+    let request = canary::get(settings, &settings.upstream, "/v1/models");
+    let Ok(response) = Caller::at(address, &settings.upstream, TIMEOUT).ask(&request) else { return Found::Nothing };
+    if masked(response.body(), Hide::Varying) != masked(models, Hide::Varying) {
         return Found::Other;
     }
-    if settings.relay.port() != settings.upstream.port() {
+    if settings.relay.port() != port {
         return Found::Server;
     }
     // The proxy counts every connection that it accepts: if the count has increased, the proxy has responded.
-    match (before, counted::scrape(settings, admin)) {
-        (Ok(before), Ok(after)) if after.since(&before).total(Counter::Connections) > 0.0 => Found::Relay,
+    match (before, counted::scrape(admin, port)) {
+        (Ok(before), Ok(after)) if after.since(&before).total(CONNECTIONS) > 0.0 => Found::Relay,
         (Ok(_), Ok(_)) => Found::Server,
         _ => Found::Either,
     }

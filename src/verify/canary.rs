@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Request, header};
+use http_body_util::Full;
 use serde_json::{Value, json};
 
 use crate::client::{Event, Recording, Target};
@@ -11,42 +14,31 @@ use crate::verify::settings::{Api, Settings};
 pub(super) const UNKNOWN_PATH: &str = "/tokometer-verify/no-such-path";
 
 /// A body that no server can parse.
-pub(super) const INVALID_JSON: &[u8] = b"{\"model\":";
+pub(super) const INVALID_JSON: Bytes = Bytes::from_static(b"{\"model\":");
 
 /// Prompt of every canary. A simple task with greedy sampling: most engines return the same text each time.
 const PROMPT: &str = "Count from one to fifty in words.";
 
-/// Bytes of a GET request.
-pub(super) fn get(settings: &Settings, to: &Target, path: &str, accept: &str) -> Vec<u8> {
-    let mut head = head(settings, to, "GET", path, accept);
-    head.push_str("\r\n");
-    head.into_bytes()
+/// A GET request with the user's headers.
+pub(super) fn get(settings: &Settings, to: &Target, path: &str) -> Request<Full<Bytes>> {
+    to.request(Method::GET, path, headers(settings), Bytes::new())
 }
 
-/// Bytes of a POST request to the API.
-pub(super) fn post(settings: &Settings, to: &Target, body: &[u8]) -> Vec<u8> {
+/// A POST request to the API.
+pub(super) fn post(settings: &Settings, to: &Target, body: Bytes) -> Request<Full<Bytes>> {
     let path = match settings.api {
         Api::Chat => "/v1/chat/completions",
         Api::Completions => "/v1/completions",
     };
-    let mut head = head(settings, to, "POST", path, "*/*");
-    head.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len()));
-    let mut bytes = head.into_bytes();
-    bytes.extend_from_slice(body);
-    bytes
+    let json = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    to.request(Method::POST, path, headers(settings).chain([json]), body)
 }
 
 /// Direct and proxied requests have the same headers in the same order. Only `Host` differs: it names the target.
-fn head(settings: &Settings, to: &Target, method: &str, path: &str, accept: &str) -> String {
-    let mut head = format!(
-        "{method} {}{path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: tokometer-verify\r\nAccept: {accept}\r\n",
-        to.path(),
-        to.authority()
-    );
-    for (name, value) in &settings.headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
-    }
-    head
+fn headers(settings: &Settings) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+    let own = [(header::USER_AGENT, "tokometer-verify"), (header::ACCEPT, "*/*")];
+    let own = own.map(|(name, value)| (name, HeaderValue::from_static(value)));
+    own.into_iter().chain(settings.headers.iter().cloned())
 }
 
 /// Kinds of canaries.
@@ -61,7 +53,7 @@ pub(super) enum Kind {
 }
 
 /// The request body of a canary.
-pub(super) fn body(settings: &Settings, model: &str, kind: Kind) -> Vec<u8> {
+pub(super) fn body(settings: &Settings, model: &str, kind: Kind) -> Bytes {
     let mut body = json!({
         "model": model,
         "max_tokens": settings.max_tokens,
@@ -75,7 +67,7 @@ pub(super) fn body(settings: &Settings, model: &str, kind: Kind) -> Vec<u8> {
     if kind == Kind::Stream {
         body["stream_options"] = json!({"include_usage": true});
     }
-    body.to_string().into_bytes()
+    body.to_string().into()
 }
 
 /// Response to a streamed canary.
@@ -99,9 +91,8 @@ pub(super) struct Canary {
 
 impl Canary {
     pub(super) fn of(recording: Recording) -> Canary {
-        let body = recording.body();
         let mut canary = Canary {
-            first_byte: recording.first_byte().unwrap_or_default(),
+            first_byte: recording.first_byte(),
             first_token: None,
             gaps: Vec::new(),
             usage: None,
@@ -111,7 +102,7 @@ impl Canary {
         };
         // Time of each read with tokens, and its number of events with tokens.
         let mut reads: Vec<(Duration, u32)> = Vec::new();
-        for Event { data, at } in canary.recording.events(&body) {
+        for Event { data, at } in canary.recording.events() {
             let Ok(event) = serde_json::from_slice::<Value>(data) else { continue };
             let count = |at: &str| event.pointer(at).and_then(Value::as_u64);
             canary.usage = count("/usage/completion_tokens").or(canary.usage);
@@ -165,45 +156,38 @@ pub(super) fn excerpt(text: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Cli, Command};
     use crate::client::recorded;
 
     #[test]
     fn canary_measures_times_and_tokens() {
-        let head = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
         let chunk = |content: &str| format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{content}\"}}}}]}}\n\n");
         let (two, last) =
             (chunk("b") + &chunk("c"), chunk("d") + "data: {\"choices\":[],\"usage\":{\"completion_tokens\":4}}\n\n");
-        let canary = Canary::of(recorded(&[
-            (head, 2),
-            (&chunk(""), 3),
-            (&chunk("a"), 10),
-            (&two, 14),
-            (&last, 20),
-            ("data: [DONE]\n\n", 21),
-        ]));
+        let parts = [(&*chunk(""), 3), (&chunk("a"), 10), (&two, 14), (&last, 20), ("data: [DONE]\n\n", 21)];
+        let canary = Canary::of(recorded("", &parts));
         let ms = Duration::from_millis;
-        assert_eq!((canary.first_byte, canary.first_token, canary.usage), (ms(2), Some(ms(10)), Some(4)));
+        assert_eq!((canary.first_byte, canary.first_token, canary.usage), (ms(1), Some(ms(10)), Some(4)));
         assert_eq!((canary.gaps, canary.native, canary.error), (vec![ms(2), ms(2), ms(6)], None, None));
     }
 
     #[test]
     fn error_event_is_reported() {
-        let stream = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\ndata: {\"error\":{\"message\":\"a\\nb\"}}\n\n";
-        assert_eq!(Canary::of(recorded(&[(stream, 1)])).error.unwrap(), r#"{"message":"a\nb"}"#);
+        let stream = "data: {\"error\":{\"message\":\"a\\nb\"}}\n\n";
+        assert_eq!(Canary::of(recorded("", &[(stream, 1)])).error.unwrap(), r#"{"message":"a\nb"}"#);
         assert_eq!(excerpt(format!(" a\n{} ", "x".repeat(200)).as_bytes()).len(), 163);
     }
 
     #[test]
     fn requests_differ_only_in_the_host_header() {
-        let (relay, upstream): (Target, Target) = ("http://a:1".parse().unwrap(), "http://b:2".parse().unwrap());
-        let settings = Settings::of(relay.clone(), upstream.clone());
+        let words = "tokometer verify --relay http://a:1 --upstream http://b:2 --header a:b";
+        let Ok(Command::Verify(settings)) = Cli::parse_words(words.split(' ')).map(|cli| cli.command) else {
+            panic!("the command is valid")
+        };
         let body = body(&settings, "m", Kind::Stream);
-        let text = |to| String::from_utf8(post(&settings, to, &body)).unwrap();
-        assert_eq!(text(&relay).replace("Host: a:1", "Host: b:2"), text(&upstream));
-        assert!(
-            text(&relay).contains("\"stream_options\":{\"include_usage\":true},\"temperature\":0"),
-            "{}",
-            text(&relay)
-        );
+        assert!(body.ends_with(b"\"stream_options\":{\"include_usage\":true},\"temperature\":0}"), "{body:?}");
+        let text = |to: &Target| format!("{:?}", post(&settings, to, body.clone()));
+        assert_eq!(text(&settings.relay).replace("a:1", "b:2"), text(&settings.upstream));
+        assert!(text(&settings.relay).contains("\"a\": \"b\""), "{}", text(&settings.relay));
     }
 }

@@ -14,36 +14,25 @@ pub(super) enum Outcome {
     Differs(String),
 }
 
-/// What is compared of two streams. `LEVELS` begins with the strictest level.
-struct Level {
-    hide: Hide,
-    /// Whether chunk boundaries are compared.
-    chunks: bool,
-    /// What is identical at this level.
-    words: &'static str,
-}
-
-const LEVELS: [Level; 4] = [
-    Level {
-        hide: Hide::Varying,
-        chunks: true,
-        words: "headers, chunks, events and text, byte for byte except ids and times",
-    },
-    Level {
-        hide: Hide::Varying,
-        chunks: false,
-        words: "headers, events and text, byte for byte except ids and times (the server's own chunks vary)",
-    },
-    Level {
-        hide: Hide::Output,
-        chunks: true,
-        words: "headers, chunks and kinds of events, byte for byte except values that vary (the server's own text varies)",
-    },
-    Level {
-        hide: Hide::Output,
-        chunks: false,
-        words: "headers and kinds of events, byte for byte except values that vary (the server's own text and chunks vary)",
-    },
+/// What is compared of two streams, the strictest level first: the masked values, whether chunk boundaries are compared,
+/// and what is identical at this level.
+const LEVELS: [(Hide, bool, &str); 4] = [
+    (Hide::Varying, true, "headers, chunks, events and text, byte for byte except ids and times"),
+    (
+        Hide::Varying,
+        false,
+        "headers, events and text, byte for byte except ids and times (the server's own chunks vary)",
+    ),
+    (
+        Hide::Output,
+        true,
+        "headers, chunks and kinds of events, byte for byte except values that vary (the server's own text varies)",
+    ),
+    (
+        Hide::Output,
+        false,
+        "headers and kinds of events, byte for byte except values that vary (the server's own text and chunks vary)",
+    ),
 ];
 
 /// Headers whose values always differ.
@@ -54,26 +43,26 @@ const VARYING: &[&[u8]] = &[b"date", b"x-request-id", b"content-length"];
 const CERTAIN: usize = 5;
 
 /// Compares direct streams with proxied ones, at the strictest level at which the direct ones are identical.
-pub(super) fn compare_streams(direct: &[Recording], proxied: &[Recording]) -> Outcome {
+pub(super) fn compare_streams(direct: &[&Recording], proxied: &[&Recording]) -> Outcome {
     let varying = varying_headers(direct);
-    let forms = |recordings: &[Recording], level: &Level| -> Vec<Vec<u8>> {
-        recordings.iter().map(|recording| form(recording, level, &varying)).collect()
-    };
     // The form of the direct streams, and the forms of proxied streams that differ from it. `None` if the direct
     // streams differ among themselves.
-    let compare = |level: &Level| {
-        let mut own = forms(direct, level);
+    let compare = |(hide, chunks, _): &(Hide, bool, &str)| {
+        let forms = |recordings: &[&Recording]| -> Vec<Vec<u8>> {
+            recordings.iter().map(|recording| form(recording, *hide, *chunks, &varying)).collect()
+        };
+        let mut own = forms(direct);
         own.dedup();
         let [own] = <[Vec<u8>; 1]>::try_from(own).ok()?;
-        let mut different = forms(proxied, level);
+        let mut different = forms(proxied);
         different.retain(|form| *form != own);
         Some((own, different))
     };
-    let Some((level, (own, different))) = LEVELS.iter().find_map(|level| Some((level, compare(level)?))) else {
+    let Some((words, (own, different))) = LEVELS.iter().find_map(|level| Some((level.2, compare(level)?))) else {
         return Outcome::Unsure("streams: the server's own streams differ in their kinds of events".to_owned());
     };
     let (count, differing) = (proxied.len(), different.len());
-    let Some(first) = different.first() else { return Outcome::Same(format!("{count} streams: {}", level.words)) };
+    let Some(first) = different.first() else { return Outcome::Same(format!("{count} streams: {words}")) };
     // A difference at the last level is certain: sampling and timing do not change what that level compares.
     let is_structural = LEVELS.last().and_then(compare).is_some_and(|(_, different)| !different.is_empty());
     let place = place(&own, first);
@@ -85,30 +74,21 @@ pub(super) fn compare_streams(direct: &[Recording], proxied: &[Recording]) -> Ou
     }
 }
 
-fn always_varying_headers() -> BTreeSet<Vec<u8>> {
-    VARYING.iter().map(|name| name.to_vec()).collect()
-}
-
 /// Lower-case names of headers whose values differ among these responses.
-fn varying_headers(recordings: &[Recording]) -> BTreeSet<Vec<u8>> {
-    let headers = |recording: &Recording| -> Vec<(Vec<u8>, Vec<u8>)> {
+fn varying_headers(recordings: &[&Recording]) -> BTreeSet<Vec<u8>> {
+    let headers = |recording: &&Recording| -> Vec<(Vec<u8>, Vec<u8>)> {
         let headers = recording.head().skip(1).filter_map(header_of);
         headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_vec())).collect()
     };
     let first = recordings.first().map(headers).unwrap_or_default();
-    let differs = |(name, value): &(Vec<u8>, Vec<u8>)| {
-        let mut same_name = first.iter().filter(|(known, _)| known == name).peekable();
-        same_name.peek().is_some() && same_name.all(|(_, known)| known != value)
-    };
-    let varying = recordings.iter().flat_map(headers).filter(differs).map(|(name, _)| name);
-    always_varying_headers().into_iter().chain(varying).collect()
+    let is_known = |name: &[u8]| first.iter().any(|(known, _)| known == name);
+    let others = recordings.iter().flat_map(headers).filter(|header| !first.contains(header));
+    others.map(|(name, _)| name).filter(|name| is_known(name)).collect()
 }
 
-/// The part of a stream that is compared at this level.
-fn form(recording: &Recording, level: &Level, varying: &BTreeSet<Vec<u8>>) -> Vec<u8> {
+/// The part of a stream that is compared: without the values that `hide` masks, and with chunk boundaries if `chunks`.
+fn form(recording: &Recording, hide: Hide, chunks: bool, varying: &BTreeSet<Vec<u8>>) -> Vec<u8> {
     let mut form = head(recording, varying);
-    let hide = level.hide;
-    let chunks = level.chunks && recording.is_chunked();
     let ends = if chunks { recording.chunk_ends() } else { Vec::new() };
     let body = recording.body();
     let (mut event, mut last, mut at) = (Vec::new(), Vec::new(), 0);
@@ -116,14 +96,11 @@ fn form(recording: &Recording, level: &Level, varying: &BTreeSet<Vec<u8>>) -> Ve
         let range = at + 1..=at + line.len();
         at += line.len();
         // Comments are skipped: they are sent by a timer, not by the model.
-        if !line.starts_with(b":") {
-            match line.strip_prefix(b"data:") {
-                Some(data) => {
-                    event.extend_from_slice(b"data:");
-                    event.extend_from_slice(&masked(data, hide));
-                }
-                None => event.extend_from_slice(line),
-            }
+        if let Some(data) = line.strip_prefix(b"data:") {
+            event.extend_from_slice(b"data:");
+            event.extend_from_slice(&masked(data, hide));
+        } else if !line.starts_with(b":") {
+            event.extend_from_slice(line);
         }
         // Marks the end of a chunk: `|` at the end of a line, `/` within the line.
         let ends = ends.iter().filter(|end| range.contains(end));
@@ -146,11 +123,12 @@ fn push(form: &mut Vec<u8>, event: &mut Vec<u8>, last: &mut Vec<u8>, hide: Hide)
     event.clear();
 }
 
-/// The headers, with the values of the headers in `varying` masked.
+/// The headers, with the values of the headers in `varying` and of those that always vary masked.
 fn head(recording: &Recording, varying: &BTreeSet<Vec<u8>>) -> Vec<u8> {
+    let is_varying = |name: Vec<u8>| VARYING.contains(&name.as_slice()) || varying.contains(&name);
     let mut head = Vec::new();
     for line in recording.head() {
-        match header_of(line).filter(|(name, _)| varying.contains(&name.to_ascii_lowercase())) {
+        match header_of(line).filter(|(name, _)| is_varying(name.to_ascii_lowercase())) {
             Some((name, _)) => {
                 head.extend_from_slice(name);
                 head.extend_from_slice(b": ?");
@@ -223,8 +201,8 @@ fn hidden(responses: [&Recording; 3], hide: Hide) -> Option<Option<String>> {
 
 /// Headers and body. `content-length` is masked, because it depends on masked values.
 fn masked_response(response: &Recording, hide: Hide) -> Vec<u8> {
-    let mut form = head(response, &always_varying_headers());
-    form.extend_from_slice(&masked(&response.body(), hide));
+    let mut form = head(response, &BTreeSet::new());
+    form.extend_from_slice(&masked(response.body(), hide));
     form
 }
 
@@ -234,13 +212,14 @@ mod tests {
     use crate::client::recorded;
 
     fn stream(server: &str, date: &str, events: &[&str], joined: bool) -> Recording {
-        let mut text =
-            format!("HTTP/1.1 200 OK\r\ndate: {date}\r\nserver: {server}\r\ntransfer-encoding: chunked\r\n\r\n");
+        let head = format!("date: {date}\r\nserver: {server}\r\ntransfer-encoding: chunked\r\n");
         let whole = events.iter().map(|data| format!("data: {data}\n\n"));
         let chunks: Vec<String> = if joined { vec![whole.collect()] } else { whole.collect() };
-        chunks.iter().for_each(|chunk| text.push_str(&format!("{:x}\r\n{chunk}\r\n", chunk.len())));
-        text.push_str("0\r\n\r\n");
-        recorded(&[(&text, 1)])
+        recorded(&head, &chunks.iter().map(|chunk| (chunk.as_str(), 1)).collect::<Vec<_>>())
+    }
+
+    fn compared(direct: &[Recording], proxied: &[Recording]) -> Outcome {
+        compare_streams(&direct.iter().collect::<Vec<_>>(), &proxied.iter().collect::<Vec<_>>())
     }
 
     fn spoken(words: &[&str]) -> Recording {
@@ -256,13 +235,13 @@ mod tests {
     #[test]
     fn comparison_is_as_strict_as_the_servers_own_streams_allow() {
         let one = |id: u32, date: &str| stream("s", date, &[&event(id, "a"), &event(id, "b"), "[DONE]"], false);
-        let same = |level: usize| Outcome::Same(format!("1 streams: {}", LEVELS[level].words));
-        assert_eq!(compare_streams(&[one(1, "x"), one(2, "y")], &[one(3, "z")]), same(0));
+        let same = |level: usize| Outcome::Same(format!("1 streams: {}", LEVELS[level].2));
+        assert_eq!(compared(&[one(1, "x"), one(2, "y")], &[one(3, "z")]), same(0));
         let merged = stream("s", "x", &[&event(1, "a"), &event(1, "b"), "[DONE]"], true);
-        assert_eq!(compare_streams(&[one(1, "x"), merged.clone()], &[merged]), same(1));
-        assert_eq!(compare_streams(&[spoken(&["a", "b"]), spoken(&["c", "d", "e"])], &[spoken(&["f"])]), same(2));
+        assert_eq!(compared(&[one(1, "x"), merged.clone()], &[merged]), same(1));
+        assert_eq!(compared(&[spoken(&["a", "b"]), spoken(&["c", "d", "e"])], &[spoken(&["f"])]), same(2));
         let other = stream("s", "d", &["{\"kind\":1}"], false);
-        assert!(matches!(compare_streams(&[spoken(&["a"]), other], &[spoken(&["a"])]), Outcome::Unsure(_)));
+        assert!(matches!(compared(&[spoken(&["a"]), other], &[spoken(&["a"])]), Outcome::Unsure(_)));
     }
 
     #[test]
@@ -272,7 +251,7 @@ mod tests {
             stream("t", "d", &[&event(1, "a"), &event(1, "b")], false),
             stream("s", "d", &[&event(1, "a"), "{\"id\":\"1\",\"kontent\":\"b\"}"], false),
         ] {
-            let Outcome::Differs(words) = compare_streams(&own, &[changed, spoken(&["a", "b"])]) else {
+            let Outcome::Differs(words) = compared(&own, &[changed, spoken(&["a", "b"])]) else {
                 panic!("the streams must differ")
             };
             assert!(words.starts_with("1 of 2 streams, at byte "), "{words}");
@@ -286,7 +265,7 @@ mod tests {
             (0..6).map(|number| if number < odd { spoken(&["a", "x"]) } else { spoken(&["a", "b"]) }).collect()
         };
         for (odd, expected) in [(1, false), (4, false), (5, true), (6, true)] {
-            let (words, certain) = match compare_streams(&own, &proxied(odd)) {
+            let (words, certain) = match compared(&own, &proxied(odd)) {
                 Outcome::Differs(words) => (words, true),
                 Outcome::Unsure(words) => (words, false),
                 Outcome::Same(_) => panic!("{odd} streams must differ"),
@@ -298,7 +277,7 @@ mod tests {
 
     fn response(id: u32, content: &str) -> Recording {
         let body = format!("{{\"id\":{id},\"content\":\"{content}\"}}");
-        recorded(&[(&format!("HTTP/1.1 200 OK\r\ndate: {id}\r\ncontent-length: {}\r\n\r\n{body}", body.len()), 1)])
+        recorded(&format!("date: {id}\r\ncontent-length: {}\r\n", body.len()), &[(&body, 1)])
     }
 
     #[test]

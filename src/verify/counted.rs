@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http::{HeaderValue, Method, header};
+
 use crate::client::Caller;
-use crate::verify::canary;
-use crate::verify::settings::Settings;
 use tokometer_engine::scrape::exposition::{Parser, Sample};
 
 /// Maximum wait until finished requests are counted: a request may wait for its text to be tokenized, or for the
@@ -18,31 +19,17 @@ const POLL: Duration = Duration::from_millis(50);
 /// Sources of output token counts that are not the engine's own.
 const INEXACT: [&str; 2] = ["deltas_lower_bound", "tokenizer"];
 
-/// A counter that a verification increases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Counter {
-    /// Finished requests, by recognised engine.
-    Requests,
-    /// Output tokens, by source.
-    Tokens,
-    /// Requests with a queue time, by source.
-    Queue,
-    /// Accepted connections.
-    Connections,
-}
+/// A counter that a verification increases: its name, and the label whose values are read.
+pub(super) type Counter = (&'static str, &'static str);
 
-impl Counter {
-    /// The counter with this name, and the label whose values are read.
-    fn named(name: &[u8]) -> Option<(Counter, &'static [u8])> {
-        match name {
-            b"tokometer_requests_total" => Some((Counter::Requests, b"gen_ai_provider_name")),
-            b"tokometer_output_tokens_total" => Some((Counter::Tokens, b"source")),
-            b"tokometer_queue_time_seconds_count" => Some((Counter::Queue, b"source")),
-            b"tokometer_connections_opened_total" => Some((Counter::Connections, b"")),
-            _ => None,
-        }
-    }
-}
+/// Finished requests, by recognised engine.
+pub(super) const REQUESTS: Counter = ("tokometer_requests_total", "gen_ai_provider_name");
+/// Output tokens, by source.
+const TOKENS: Counter = ("tokometer_output_tokens_total", "source");
+/// Requests with a queue time, by source.
+pub(super) const QUEUE: Counter = ("tokometer_queue_time_seconds_count", "source");
+/// Accepted connections.
+pub(super) const CONNECTIONS: Counter = ("tokometer_connections_opened_total", "");
 
 /// The counters of one server, by label value.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,9 +44,10 @@ impl Counted {
         each(page, |sample| known |= of_port(sample));
         let mut counted = Counted::default();
         each(page, |sample| {
-            if let Some((counter, label)) = Counter::named(sample.name).filter(|_| !known || of_port(sample)) {
-                let label = String::from_utf8_lossy(sample.labels.get(label).unwrap_or_default()).into_owned();
-                *counted.0.entry((counter, label)).or_default() += sample.value;
+            let counters = [REQUESTS, TOKENS, QUEUE, CONNECTIONS].into_iter();
+            for counter in counters.filter(|(name, _)| sample.name == name.as_bytes() && (!known || of_port(sample))) {
+                let label = String::from_utf8_lossy(sample.labels.get(counter.1.as_bytes()).unwrap_or_default());
+                *counted.0.entry((counter, label.into_owned())).or_default() += sample.value;
             }
         });
         counted
@@ -81,9 +69,14 @@ impl Counted {
         self.by_label(counter).map(|(_, value)| value).sum()
     }
 
+    /// Output tokens by source.
+    pub(super) fn tokens(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.by_label(TOKENS)
+    }
+
     /// Output tokens with an exact count.
     pub(super) fn exact_tokens(&self) -> f64 {
-        self.by_label(Counter::Tokens).filter(|(source, _)| !INEXACT.contains(source)).map(|(_, value)| value).sum()
+        self.tokens().filter(|(source, _)| !INEXACT.contains(source)).map(|(_, value)| value).sum()
     }
 }
 
@@ -93,35 +86,31 @@ fn each(page: &[u8], mut found: impl FnMut(&Sample<'_>)) {
     parser.finish(&mut found);
 }
 
-/// Reads the admin server's metrics page.
+/// Reads the admin server's metrics page, for the server at this port.
 ///
 /// # Errors
 /// The reason, as the rest of a sentence that begins with "the admin server at ...".
-pub(super) fn scrape(settings: &Settings, admin: &mut Caller) -> Result<Counted, String> {
-    let bare = Settings { headers: Vec::new(), ..settings.clone() };
-    let request = canary::get(&bare, &settings.admin, "/metrics", "text/plain;version=0.0.4");
+pub(super) fn scrape(admin: &mut Caller, port: u16) -> Result<Counted, String> {
+    let accept = (header::ACCEPT, HeaderValue::from_static("text/plain;version=0.0.4"));
+    let agent = (header::USER_AGENT, HeaderValue::from_static("tokometer-verify"));
+    let request = admin.target().request(Method::GET, "/metrics", [agent, accept], Bytes::new());
     let response = admin.ask(&request).map_err(|failure| failure.to_string())?;
     let body = response.body();
-    if response.status() != 200 || !body.windows(10).any(|word| word == b"tokometer_") {
+    if response.status() != 200 || memchr::memmem::find(body, b"tokometer_").is_none() {
         return Err(format!("returned status {} for /metrics, without tokometer metrics", response.status()));
     }
-    Ok(Counted::read(&body, settings.upstream.port()))
+    Ok(Counted::read(body, port))
 }
 
 /// Polls until `requests` more requests than in `before` are counted, or until [`SETTLE`] has passed.
 ///
 /// # Errors
 /// As [`scrape`].
-pub(super) fn settled(
-    settings: &Settings,
-    admin: &mut Caller,
-    before: &Counted,
-    requests: u64,
-) -> Result<Counted, String> {
+pub(super) fn settled(admin: &mut Caller, port: u16, before: &Counted, requests: u64) -> Result<Counted, String> {
     let begun = Instant::now();
     loop {
-        let gained = scrape(settings, admin)?.since(before);
-        if gained.total(Counter::Requests) >= requests as f64 || begun.elapsed() > SETTLE {
+        let gained = scrape(admin, port)?.since(before);
+        if gained.total(REQUESTS) >= requests as f64 || begun.elapsed() > SETTLE {
             return Ok(gained);
         }
         std::thread::sleep(POLL);
@@ -147,17 +136,17 @@ tokometer_connections_opened_total{server_port=\"8001\"} 3
     #[test]
     fn only_series_of_the_server_port_count() {
         let counted = Counted::read(PAGE.as_bytes(), 8001);
-        let totals = (counted.total(Counter::Requests), counted.exact_tokens(), counted.total(Counter::Connections));
+        let totals = (counted.total(REQUESTS), counted.exact_tokens(), counted.total(CONNECTIONS));
         assert_eq!(totals, (6.0, 160.0, 3.0));
-        assert_eq!(counted.by_label(Counter::Requests).collect::<Vec<_>>(), [("", 1.0), ("vllm", 5.0)]);
+        assert_eq!(counted.by_label(REQUESTS).collect::<Vec<_>>(), [("", 1.0), ("vllm", 5.0)]);
         // The proxy may reach the server at another port. In that case all series count.
-        assert_eq!(Counted::read(PAGE.as_bytes(), 1234).total(Counter::Requests), 76.0);
+        assert_eq!(Counted::read(PAGE.as_bytes(), 1234).total(REQUESTS), 76.0);
     }
 
     #[test]
     fn since_returns_the_increase() {
         let (before, now) = (Counted::default(), Counted::read(PAGE.as_bytes(), 8001));
-        assert_eq!(now.since(&before).by_label(Counter::Queue).collect::<Vec<_>>(), [("in_band", 5.0)]);
+        assert_eq!(now.since(&before).by_label(QUEUE).collect::<Vec<_>>(), [("in_band", 5.0)]);
         assert_eq!(now.since(&now), Counted::default());
     }
 }

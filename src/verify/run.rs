@@ -1,11 +1,14 @@
 //! Runs a verification, one request at a time.
 
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
 use serde_json::Value;
 
-use crate::client::{Caller, Recording, Target};
+use crate::client::{Caller, Failure, Recording, Target};
 use crate::verify::canary::{Canary, Kind};
 use crate::verify::compare::Outcome;
-use crate::verify::counted::{Counted, Counter};
+use crate::verify::counted::{Counted, REQUESTS};
 use crate::verify::report::{Check, Grade, Report};
 use crate::verify::settings::{CheckName, Settings};
 use crate::verify::{bypass, canary, compare, counted, verdict};
@@ -37,8 +40,8 @@ pub fn run(settings: &Settings, mut progress: impl FnMut(u32)) -> Report {
     report
 }
 
-/// Returns the bytes of a request to a target.
-type Make<'a> = &'a dyn Fn(&Target) -> Vec<u8>;
+/// Returns a request to a target.
+type Make<'a> = &'a dyn Fn(&Target) -> Request<Full<Bytes>>;
 
 /// One side of the comparison: direct or proxied.
 struct Side {
@@ -48,32 +51,30 @@ struct Side {
 
 impl Side {
     fn new(name: &str, target: &Target, settings: &Settings) -> Side {
-        Side { caller: Caller::new(target, settings.timeout), name: format!("{name} at {}", target) }
+        Side { caller: Caller::new(target, settings.timeout), name: format!("{name} at {target}") }
     }
 
     fn wrong(&self, detail: &str) -> Check {
         Check::new(CheckName::Reach, Grade::Fail, format!("{} {detail}", self.name))
     }
 
-    fn ask(&mut self, request: &[u8]) -> Result<Recording, Check> {
-        self.caller.ask(request).map_err(|failure| {
-            self.wrong(&failure.to_string()).fix("start it, or correct its address with --relay or --upstream")
-        })
+    /// Sends a request that is not a canary.
+    fn ask(&mut self, request: Make<'_>) -> Result<Recording, Failure> {
+        let request = request(self.caller.target());
+        self.caller.ask(&request)
     }
 
-    /// Sends a request that is not a canary.
-    fn ask_for(&mut self, name: &str, request: Make<'_>) -> Result<Recording, Check> {
-        let bytes = request(self.caller.target());
-        self.caller.ask(&bytes).map_err(|failure| self.wrong(&format!("{failure} (request: {name})")))
+    fn unreached(&self, failure: &Failure) -> Check {
+        self.wrong(&failure.to_string()).fix("start it, or correct its address with --relay or --upstream")
     }
 
     /// Sends a canary; an error response is a failed check.
-    fn canary(&mut self, settings: &Settings, body: &[u8]) -> Result<Canary, Check> {
-        let request = canary::post(settings, self.caller.target(), body);
-        let recording = self.ask(&request)?;
+    fn canary(&mut self, settings: &Settings, body: &Bytes) -> Result<Canary, Check> {
+        let recording = self.ask(&|to| canary::post(settings, to, body.clone()));
+        let recording = recording.map_err(|failure| self.unreached(&failure))?;
         let status = recording.status();
         if status != 200 {
-            let detail = canary::excerpt(&recording.body());
+            let detail = canary::excerpt(recording.body());
             let refused = self.wrong(&format!("responds to a canary with status {status}: {detail}"));
             return Err(match status {
                 401 | 403 => refused.fix("set the key: --header \"Authorization: Bearer ...\""),
@@ -93,11 +94,13 @@ impl Side {
 fn verify(settings: &Settings, progress: &mut dyn FnMut(u32), report: &mut Report) -> Result<(), Check> {
     let mut direct = Side::new("the server", &settings.upstream, settings);
     let mut proxied = Side::new("the proxy", &settings.relay, settings);
-    let mut admin = Caller::new(&settings.admin, settings.timeout);
+    let admin_target = settings.admin.as_ref().unwrap_or(&settings.default_admin);
+    let (mut admin, port) = (Caller::new(admin_target, settings.timeout), settings.upstream.port());
 
-    let listed = direct.ask(&canary::get(settings, &settings.upstream, "/v1/models", "*/*"))?;
+    let listed = direct.ask(&|to| canary::get(settings, to, "/v1/models"));
+    let listed = listed.map_err(|failure| direct.unreached(&failure))?;
     let models = listed.body();
-    let list: Value = serde_json::from_slice(&models).unwrap_or_default();
+    let list: Value = serde_json::from_slice(models).unwrap_or_default();
     let named = || list.pointer("/data/0/id").and_then(Value::as_str).map(str::to_owned);
     let Some(model) = settings.model.clone().or_else(named) else {
         let detail = format!("lists no models at /v1/models (status {})", listed.status());
@@ -105,7 +108,7 @@ fn verify(settings: &Settings, progress: &mut dyn FnMut(u32), report: &mut Repor
     };
     report.model = Some(model.clone());
 
-    let before = counted::scrape(settings, &mut admin);
+    let before = counted::scrape(&mut admin, port);
     let body = canary::body(settings, &model, Kind::Stream);
     // One warm-up canary on each side: opens the connections and triggers one-time work in the server.
     direct.canary(settings, &body)?;
@@ -124,21 +127,19 @@ fn verify(settings: &Settings, progress: &mut dyn FnMut(u32), report: &mut Repor
         progress(report.requests);
     }
     let sent = u64::from(settings.requests) + 1;
-    let gained = before.and_then(|before| counted::settled(settings, &mut admin, &before, sent));
+    let gained = before.and_then(|before| counted::settled(&mut admin, port, &before, sent));
     let retried = proxied.caller.retried();
     let engine = recognised(&list, gained.as_ref().ok());
     report.engine = engine.map(|engine| engine.info().title);
     let advice = advice(engine);
-    report.checks.push(Check::new(
-        CheckName::Reach,
-        Grade::Pass,
-        format!("all {} canaries on each side got a response", u64::from(report.requests) + 1),
-    ));
+    let detail = format!("all {sent} canaries on each side got a response");
+    report.checks.push(Check::new(CheckName::Reach, Grade::Pass, detail));
 
     report.latency = verdict::rows(&direct_canaries, &proxied_canaries);
     report.checks.push(verdict::latency(&report.latency, settings.max_added));
 
-    let recordings = |canaries: &[Canary]| canaries.iter().map(|canary| canary.recording.clone()).collect::<Vec<_>>();
+    let recordings: fn(&[Canary]) -> Vec<&Recording> =
+        |canaries| canaries.iter().map(|canary| &canary.recording).collect();
     let mut outcomes = vec![compare::compare_streams(&recordings(&direct_canaries), &recordings(&proxied_canaries))];
     outcomes.extend(exact(settings, &mut direct, &mut proxied, &model)?);
     report.checks.push(verdict::bytes(&outcomes));
@@ -152,12 +153,12 @@ fn verify(settings: &Settings, progress: &mut dyn FnMut(u32), report: &mut Repor
             verdict::counts(gained, &canaries, retried)
         }
         Err(why) => {
-            let grade = if settings.admin_is_named { Grade::Fail } else { Grade::Unknown };
-            let detail = format!("the admin server at {} {why}", settings.admin);
+            let grade = if settings.admin.is_some() { Grade::Fail } else { Grade::Unknown };
+            let detail = format!("the admin server at {admin_target} {why}");
             Check::new(CheckName::Counts, grade, detail).fix("set its address with --admin http://HOST:PORT")
         }
     });
-    report.checks.push(bypass::check(settings, &mut admin, advice, &models));
+    report.checks.push(bypass::check(settings, &mut admin, advice, models));
     Ok(())
 }
 
@@ -169,7 +170,7 @@ fn advice(engine: Option<Engine>) -> Advice {
 /// The engine: from the owner of the first model (engines write their own name), otherwise as recognised by the proxy.
 fn recognised(models: &Value, gained: Option<&Counted>) -> Option<Engine> {
     let owner = models.pointer("/data/0/owned_by").and_then(Value::as_str);
-    let by_proxy = || gained?.by_label(Counter::Requests).find_map(|(name, _)| Engine::of_name(name));
+    let by_proxy = || gained?.by_label(REQUESTS).find_map(|(name, _)| Engine::of_name(name));
     owner.and_then(Engine::of_owner).or_else(by_proxy)
 }
 
@@ -177,13 +178,15 @@ fn recognised(models: &Value, gained: Option<&Counted>) -> Option<Engine> {
 fn exact(settings: &Settings, direct: &mut Side, proxied: &mut Side, model: &str) -> Result<Vec<Outcome>, Check> {
     let whole = canary::body(settings, model, Kind::Whole);
     let requests: [(&str, Make<'_>); 4] = [
-        ("model list", &|to| canary::get(settings, to, "/v1/models", "*/*")),
-        ("unknown path", &|to| canary::get(settings, to, canary::UNKNOWN_PATH, "*/*")),
+        ("model list", &|to| canary::get(settings, to, "/v1/models")),
+        ("unknown path", &|to| canary::get(settings, to, canary::UNKNOWN_PATH)),
         ("rejected request", &|to| canary::post(settings, to, canary::INVALID_JSON)),
-        ("non-streamed response", &|to| canary::post(settings, to, &whole)),
+        ("non-streamed response", &|to| canary::post(settings, to, whole.clone())),
     ];
     let compare = |(name, request)| {
-        compare::compare_exact(name, || direct.ask_for(name, request), || proxied.ask_for(name, request))
+        let ask =
+            |side: &mut Side| side.ask(request).map_err(|failure| side.wrong(&format!("{failure} (request: {name})")));
+        compare::compare_exact(name, || ask(direct), || ask(proxied))
     };
     requests.into_iter().map(compare).collect()
 }

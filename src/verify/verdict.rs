@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::verify::canary::Canary;
 use crate::verify::compare::Outcome;
-use crate::verify::counted::{Counted, Counter};
+use crate::verify::counted::{Counted, QUEUE, REQUESTS};
 use crate::verify::difference::{CanaryPair, difference};
 use crate::verify::report::{Check, Grade, Row};
 use crate::verify::settings::CheckName;
@@ -113,7 +113,7 @@ pub(super) fn queue(advice: Advice, gained: Option<&Counted>) -> Check {
     let Some(gained) = gained else {
         return made(Grade::Unknown, "queue times come from the admin server, which could not be read".to_owned());
     };
-    let sources: Vec<&str> = gained.by_label(Counter::Queue).map(|(source, _)| source).collect();
+    let sources: Vec<&str> = gained.by_label(QUEUE).map(|(source, _)| source).collect();
     match sources.is_empty() {
         false => made(Grade::Pass, format!("queue times are reported, by {}", sources.join(" and "))),
         true => made(Grade::Warn, "no queue times are reported".to_owned()).fix(advice.queue),
@@ -126,7 +126,7 @@ pub(super) fn counts(gained: &Counted, canaries: &[&Canary], retried: u64) -> Ch
     let made = |grade, detail: String| Check::new(CheckName::Counts, grade, detail);
     let sent = canaries.len() as f64;
     let tokens: Option<u64> = canaries.iter().map(|canary| canary.usage).sum();
-    let counted = gained.total(Counter::Requests);
+    let counted = gained.total(REQUESTS);
     let others = counted - sent - retried as f64;
     if others > 0.0 {
         return made(
@@ -148,7 +148,7 @@ pub(super) fn counts(gained: &Counted, canaries: &[&Canary], retried: u64) -> Ch
             made(Grade::Pass, format!("all {sent} canaries were counted, with exactly their {tokens} output tokens"))
         }
         Some(tokens) => {
-            let by = gained.by_label(Counter::Tokens).map(|(source, tokens)| format!("{tokens} by {source}"));
+            let by = gained.tokens().map(|(source, tokens)| format!("{tokens} by {source}"));
             let by: Vec<String> = by.collect();
             let by = if by.is_empty() { "none".to_owned() } else { by.join(", ") };
             made(Grade::Fail, format!("the canaries had {tokens} output tokens, but the proxy counted {by}")).fix(

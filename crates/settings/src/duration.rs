@@ -27,6 +27,16 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
 }
 
+/// Parses a duration above zero.
+///
+/// # Errors
+///
+/// A message that shows the valid form.
+pub fn positive(text: &str) -> Result<Duration, String> {
+    let duration = parse(text)?;
+    if duration.is_zero() { Err("must be above zero; write a duration such as 10s".to_owned()) } else { Ok(duration) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

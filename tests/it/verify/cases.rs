@@ -163,12 +163,11 @@ fn proxy_on_the_server_port_is_not_a_bypass() {
     all.admin.listen = SocketAddr::from(([127, 0, 0, 1], 0));
     let instrument = Instrument::start(&all, None, Arc::new(String::new)).unwrap();
     let relay = SocketAddr::from(([127, 0, 0, 2], rig.upstream.port()));
-    let admin = format!("http://{}", instrument.admin()).parse().unwrap();
-    let report = run(&Settings { admin, ..rig.through(relay) });
+    let report = run(&Settings { admin: Some(url(instrument.admin())), ..rig.through(relay) });
     assert_reported(&report, CheckName::Bypass, Grade::Pass, &[]);
     assert!(report.passed, "{report}");
     let unread = "http://127.0.0.1:1".parse().unwrap();
-    let report = run(&Settings { admin: unread, admin_is_named: false, ..rig.through(relay) });
+    let report = run(&Settings { admin: None, default_admin: unread, ..rig.through(relay) });
     assert_reported(
         &report,
         CheckName::Bypass,
@@ -219,9 +218,9 @@ fn canaries_through_another_proxy_are_not_counted() {
     let rig = Rig::new(reporting());
     let report = run(&rig.through(rig.upstream));
     assert_reported(&report, CheckName::Counts, Grade::Fail, &["none of 7 canaries was counted", "--admin"]);
-    let wrong = Settings { admin: format!("http://{}", rig.upstream).parse().unwrap(), ..rig.settings() };
+    let wrong = Settings { admin: Some(url(rig.upstream)), ..rig.settings() };
     assert_reported(&run(&wrong), CheckName::Counts, Grade::Fail, &["without tokometer metrics"]);
-    let unnamed = Settings { admin_is_named: false, ..wrong };
+    let unnamed = Settings { admin: None, default_admin: url(rig.upstream), ..wrong };
     assert_reported(&run(&unnamed), CheckName::Counts, Grade::Unknown, &["set its address with --admin"]);
 }
 
@@ -236,8 +235,7 @@ fn unknown_model_is_reported_with_the_servers_message() {
 fn silent_server_times_out() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
-    let target = || format!("http://{address}").parse().unwrap();
-    let settings = Settings { timeout: Duration::from_millis(200), ..Settings::of(target(), target()) };
+    let settings = Settings { timeout: Duration::from_millis(200), ..settings(address, address) };
     let report = run(&settings);
     assert_reported(&report, CheckName::Reach, Grade::Fail, &["sent no complete response within 0.2 s"]);
     drop(TcpStream::connect(address));

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokometer::app::Instrument;
+use tokometer::cli::{Cli, Command};
+use tokometer::client::Target;
 use tokometer::config;
 use tokometer::verify::{self, CheckName, Grade, Report, Settings};
 use tokometer_sim::server;
@@ -30,6 +32,17 @@ fn reporting() -> server::Settings {
         force_include_usage: true,
         ..server::Settings::default()
     }
+}
+
+fn url(address: SocketAddr) -> Target {
+    format!("http://{address}").parse().unwrap()
+}
+
+/// The defaults, for these two addresses.
+fn settings(relay: SocketAddr, upstream: SocketAddr) -> Settings {
+    let words = format!("tokometer verify --relay http://{relay} --upstream http://{upstream}");
+    let Command::Verify(settings) = Cli::parse_words(words.split(' ')).unwrap().command else { panic!("verify") };
+    settings
 }
 
 /// A simulated server with tokometer in front of it.
@@ -62,21 +75,19 @@ impl Rig {
 
     /// Verification settings with few canaries and a latency limit that a busy machine meets.
     fn settings(&self) -> Settings {
-        let url = |address: SocketAddr| format!("http://{address}").parse().unwrap();
         Settings {
-            admin: url(self.admin),
-            admin_is_named: true,
+            admin: Some(url(self.admin)),
             requests: 6,
             max_added: Duration::from_millis(50),
             // Prevents requests to addresses of the test machine.
             own_addresses: Some(vec![[127, 0, 0, 2].into()]),
-            ..Settings::of(url(self.relay), url(self.upstream))
+            ..settings(self.relay, self.upstream)
         }
     }
 
     /// The same settings with another proxy address.
     fn through(&self, relay: SocketAddr) -> Settings {
-        Settings { relay: format!("http://{relay}").parse().unwrap(), ..self.settings() }
+        Settings { relay: url(relay), ..self.settings() }
     }
 
     fn stop_server(&mut self) {
