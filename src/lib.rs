@@ -21,7 +21,7 @@ pub mod config;
 // Logs of tokometer itself, and the queue that keeps a blocked output from delaying a stream.
 pub mod logging;
 
-// Runs recordings of real servers through the observer.
+// Runs recordings of real servers and packet captures through the observer, and prints their requests.
 pub mod replay;
 
 // The terminal display of requests in flight.

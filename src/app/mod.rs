@@ -10,7 +10,6 @@ mod monitors;
 mod pages;
 mod probe_file;
 mod recording;
-mod replay;
 mod run;
 mod tee;
 
@@ -20,6 +19,14 @@ pub use fields::meanings as field_meanings;
 pub(crate) use fields::printable;
 pub use instrument::{Error as StartError, Instrument};
 pub use monitors::Error as EnginesError;
-pub use replay::{ReplayError, Show, print as replay, print_capture as replay_capture};
-pub use run::{Error as RunError, run, run_with_top};
+pub(crate) use pages::requests::time_line;
+pub use run::{Error as RunError, run};
 pub use tee::Tee;
+
+use serde_json::Value;
+use tokometer_observe::measure::Record;
+
+/// A request record as one line of JSON, with `more` members at its end.
+pub(crate) fn json_line(record: &Record, more: impl IntoIterator<Item = (&'static str, Value)>) -> String {
+    fields::object(fields::members(record).into_iter().chain(more))
+}

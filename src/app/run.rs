@@ -89,27 +89,12 @@ enum Action {
 /// instead, because its terminal was closed. A changed configuration file is reloaded without a signal; an invalid
 /// configuration changes nothing.
 ///
-/// # Errors
-/// If a part cannot start. After a successful start, `run` returns `Ok`.
-pub fn run(config: Config, flags: &Flags, environment: &Environment, logs: &logging::Handle) -> Result<(), Error> {
-    run_with(config, flags, environment, logs, None)
-}
-
-/// As [`run`], and shows live requests in the terminal. Ends when the user closes the display.
+/// With `display`, shows live requests in the terminal, and ends when the user closes the display.
 ///
 /// # Errors
-/// As [`run`], or if the terminal cannot be used.
-pub fn run_with_top(
-    config: Config,
-    flags: &Flags,
-    environment: &Environment,
-    logs: &logging::Handle,
-    display: top::Display,
-) -> Result<(), Error> {
-    run_with(config, flags, environment, logs, Some(display))
-}
-
-fn run_with(
+/// If a part cannot start, or the terminal cannot be used. Without a display, `run` returns `Ok` after a successful
+/// start.
+pub fn run(
     config: Config,
     flags: &Flags,
     environment: &Environment,

@@ -1,21 +1,22 @@
 //! Commands and their arguments.
 
 use std::ffi::OsString;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, value_parser};
 
 use crate::cli::dashboards::DashboardsArgs;
 use crate::cli::demo::DemoArgs;
-use crate::cli::drain::DrainArgs;
+use crate::cli::hooks::DrainArgs;
 use crate::cli::inject::InjectArgs;
 use crate::cli::replay::ReplayArgs;
 use crate::cli::shared::one_of;
 use crate::cli::simulator::{LoadArgs, SimArgs};
-use crate::cli::tap::TapArgs;
-use crate::cli::top::TopArgs;
+use crate::cli::top as screen;
 use crate::client::HealthCheck;
-use crate::config::Flags;
+use crate::config::{Environment, Flags, TapFlags};
+use crate::top::{self, Display};
 use crate::verify;
 use tokometer_operator::rules::Format;
 
@@ -113,7 +114,7 @@ configuration is invalid, or wrong usage.")]
     /// Measure the requests in packet captures (tcpdump) and recordings.
     Replay(ReplayArgs),
     /// Show live requests in a terminal.
-    Top(TopArgs),
+    Top(top::Settings),
     /// Compare direct and proxied requests: latency, correctness, and whether the proxy can be bypassed.
     Verify(verify::Settings),
     /// Add the sidecar to the pods in Kubernetes manifests.
@@ -122,6 +123,58 @@ configuration is invalid, or wrong usage.")]
     Drain(DrainArgs),
     /// Check once whether a server is healthy, like a probe of the kubelet.
     Probe(HealthCheck),
+}
+
+/// Arguments of `tap`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tokometer tap --port 8000 --top
+  tokometer tap --port 8000 --port 8001 --admin 127.0.0.1:9464
+  tokometer tap --port 8000 --interface eth0 --config tokometer.yaml
+  kubectl debug POD -it --image IMAGE --target CONTAINER --profile=general \\
+    --custom tap.json -- tokometer tap --port 8000 --top
+
+tap reads copies of the packets and never changes the traffic. It needs the capability NET_RAW, and cannot read TLS. \
+docs/how-to/tap.md contains tap.json and compares tap with `run`. After SIGTERM, tap exits when no request is in \
+flight, or when process.grace_period has passed. SIGHUP reloads the configuration. In a terminal, SIGHUP stops tap \
+instead.")]
+pub struct TapArgs {
+    /// The captured ports and interface
+    #[command(flatten)]
+    pub captured: TapFlags,
+    /// Show live requests in the terminal, like `tokometer top`
+    #[arg(long)]
+    pub top: bool,
+    /// Configuration file (YAML); also TOKOMETER_CONFIG
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Listen address of the admin server (metrics, health, drain) [default: 0.0.0.0:9464]
+    #[arg(long, value_name = "ADDRESS")]
+    pub admin: Option<String>,
+    /// Listen address for the engine's OTLP traces, such as 127.0.0.1:4317; can be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    pub otlp_receiver: Vec<String>,
+    /// Set any other configuration key, such as log.level=debug; can be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+impl TapArgs {
+    /// The display for `--top`; `None` without this flag.
+    pub(super) fn display(&self, environment: &Environment) -> Option<Display> {
+        self.top.then(|| screen::display(environment))
+    }
+
+    /// Converts the arguments to flags of the configuration.
+    pub(super) fn flags(&self, display: Option<Display>) -> Flags {
+        let TapArgs { captured, top: _, config, admin, otlp_receiver, set } = self.clone();
+        // Log lines would damage the screen. A flag also applies after a reload; the user's own flags override it.
+        let is_hidden = display.is_some_and(|display| display.has_screen()) && io::stderr().is_terminal();
+        let quiet = is_hidden.then(|| "log.level=off".to_owned());
+        let set = quiet.into_iter().chain(set).collect();
+        Flags { config, admin, otlp_receiver, set, tap: captured, ..Flags::default() }
+    }
 }
 
 /// Arguments of `config`.

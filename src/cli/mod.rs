@@ -6,13 +6,11 @@ mod arguments;
 mod check;
 mod dashboards;
 mod demo;
-mod drain;
+mod hooks;
 mod inject;
-mod probe;
 mod replay;
 mod shared;
 mod simulator;
-mod tap;
 mod top;
 mod verify;
 
@@ -52,19 +50,18 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString>>, environmen
         Command::Config(arguments) => print_config(&arguments, environment),
         Command::Metrics => print(include_str!("../../docs/reference/metrics.md")),
         Command::Rules(arguments) => print_rules(&arguments, environment),
-        Command::Dashboards(arguments) => match load(&arguments.config, environment) {
-            Ok(config) => dashboards::run(&arguments, &config.settings.slo),
-            Err(code) => code,
-        },
+        Command::Dashboards(arguments) => {
+            with_config(&arguments.config, environment, |config| dashboards::run(&arguments, &config.settings.slo))
+        }
         Command::Demo(arguments) => demo::demo(&arguments, environment),
         Command::Sim(arguments) => simulator::simulate(&arguments),
         Command::Load(arguments) => simulator::load(&arguments),
-        Command::Replay(arguments) => replay::replay(&arguments),
-        Command::Top(arguments) => top::top(&arguments, environment),
-        Command::Verify(arguments) => verify::verify(&arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
+        Command::Top(settings) => top::top(settings, environment),
+        Command::Verify(settings) => verify::verify(&settings),
         Command::Inject(arguments) => inject::inject(&arguments),
-        Command::Drain(arguments) => drain::drain(&arguments, environment),
-        Command::Probe(check) => probe::probe(&check),
+        Command::Drain(arguments) => hooks::drain(&arguments, environment),
+        Command::Probe(check) => hooks::probe(&check),
     }
 }
 
@@ -99,10 +96,8 @@ fn run(flags: &Flags, environment: &Environment, traffic: Traffic) -> ExitCode {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let result = match traffic {
-        Traffic::Captured(Some(display)) => app::run_with_top(config, flags, environment, &logs, display),
-        _ => app::run(config, flags, environment, &logs),
-    };
+    let display = if let Traffic::Captured(display) = traffic { display } else { None };
+    let result = app::run(config, flags, environment, &logs, display);
     drop(logs);
     match result {
         Err(error) if error.is_config_error() => wrong_usage(&error),
@@ -110,8 +105,9 @@ fn run(flags: &Flags, environment: &Environment, traffic: Traffic) -> ExitCode {
     }
 }
 
-fn load(flags: &Flags, environment: &Environment) -> Result<Config, ExitCode> {
-    loaded(Config::load, flags, environment)
+/// Runs a command that needs the configuration.
+fn with_config(flags: &Flags, environment: &Environment, run: impl FnOnce(&Config) -> ExitCode) -> ExitCode {
+    loaded(Config::load, flags, environment).map_or_else(|code| code, |config| run(&config))
 }
 
 /// Loads the configuration with this function, and prints its problems.
@@ -147,10 +143,7 @@ fn print_config(arguments: &PrintArgs, environment: &Environment) -> ExitCode {
     if arguments.schema {
         return print(&format!("{:#}\n", config::schema()));
     }
-    match load(&arguments.config, environment) {
-        Ok(config) => print(&config.effective_yaml()),
-        Err(code) => code,
-    }
+    with_config(&arguments.config, environment, |config| print(&config.effective_yaml()))
 }
 
 fn print_rules(arguments: &RulesArgs, environment: &Environment) -> ExitCode {
@@ -162,8 +155,5 @@ fn print_rules(arguments: &RulesArgs, environment: &Environment) -> ExitCode {
         ));
         return ExitCode::from(WRONG_USAGE);
     }
-    match load(&arguments.config, environment) {
-        Ok(config) => print(&rules::rules_at(&config.settings.slo, format, scale)),
-        Err(code) => code,
-    }
+    with_config(&arguments.config, environment, |config| print(&rules::rules_at(&config.settings.slo, format, scale)))
 }

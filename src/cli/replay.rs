@@ -1,14 +1,13 @@
 //! `tokometer replay`: reads recordings and captures, and prints their request records.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::app;
 use crate::cli::shared::{fail, finish, wrong_usage};
-use crate::replay::is_capture;
+use crate::replay::{self, Show};
 use tokometer_observe::observer::Settings;
 
 /// Arguments of `replay`.
@@ -26,25 +25,22 @@ pub struct ReplayArgs {
     /// Server port in packet captures; can be repeated [default: all servers found in the capture]
     #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub ports: Vec<u16>,
-    /// Print one JSON object per request, one per line; absent values are null
-    #[arg(long)]
-    pub json: bool,
-    /// Also print the arrival times of each request's tokens, reduced to at most 48 points
-    #[arg(long)]
-    pub timeline: bool,
+    /// What is printed
+    #[command(flatten)]
+    pub show: Show,
 }
 
 /// Runs the command.
-pub(super) fn replay(arguments: &ReplayArgs) -> ExitCode {
+pub(super) fn run(arguments: &ReplayArgs) -> ExitCode {
     if let Some(missing) = arguments.paths.iter().find(|path| !path.exists()) {
         return wrong_usage(&format!("{}: no such file or directory", missing.display()));
     }
     let mut out = io::BufWriter::new(io::stdout().lock());
     for path in &arguments.paths {
-        match print(path, arguments, &mut out) {
+        match replay::print(path, &arguments.ports, arguments.show, &Settings::default(), &mut out) {
             Ok(()) => {}
             // A closed reader (`| head`) counts as success.
-            Err(app::ReplayError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Err(replay::Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
                 return ExitCode::SUCCESS;
             }
             Err(error) => {
@@ -54,13 +50,4 @@ pub(super) fn replay(arguments: &ReplayArgs) -> ExitCode {
         }
     }
     finish(out.flush())
-}
-
-fn print(path: &Path, arguments: &ReplayArgs, out: &mut impl Write) -> Result<(), app::ReplayError> {
-    let show = app::Show { json: arguments.json, timeline: arguments.timeline };
-    if is_capture(path)? {
-        app::replay_capture(path, &arguments.ports, show, &Settings::default(), out)
-    } else {
-        app::replay(path, show, &Settings::default(), out)
-    }
 }

@@ -2,58 +2,14 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::time::Duration;
-
-use clap::Args;
 
 use crate::cli::shared::finish;
-use crate::client::Target;
 use crate::config::Environment;
-use crate::top::{self, Display};
-use tokometer_settings::duration;
-
-/// Arguments of `top`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
-Examples:
-  tokometer top
-  tokometer top --admin http://10.0.0.7:9464
-  tokometer top --once
-  tokometer top --interval 10s | tee top.log
-
-Keys: q quits; p pauses; s changes the order (age, wait, speed, tokens); up and down scroll; left and right select one \
-of the slowest requests. Without a terminal, top prints one line per snapshot. NO_COLOR disables colors.")]
-pub struct TopArgs {
-    /// URL of the admin server to watch
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9464")]
-    pub admin: Target,
-    /// Print one snapshot and exit
-    #[arg(long)]
-    pub once: bool,
-    /// Time between snapshots, such as 500ms or 10s
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
-    pub interval: Duration,
-}
-
-/// Shorter intervals show nothing new: one snapshot is created per second.
-const MIN_INTERVAL: Duration = Duration::from_millis(100);
-
-fn interval(text: &str) -> Result<Duration, String> {
-    let interval = duration::parse(text)?;
-    if interval < MIN_INTERVAL { Err("write 100ms or more, such as 1s".to_owned()) } else { Ok(interval) }
-}
+use crate::top::{self, Display, Settings};
 
 /// Runs until it is interrupted.
-pub(super) fn top(arguments: &TopArgs, environment: &Environment) -> ExitCode {
-    let settings = top::Settings {
-        admin: arguments.admin.clone(),
-        once: arguments.once,
-        interval: arguments.interval,
-        display: display(environment),
-        end: None,
-        hangup_ends: true,
-    };
-    finish(top::run(&settings, &mut io::stdout()))
+pub(super) fn top(settings: Settings, environment: &Environment) -> ExitCode {
+    finish(top::run(&Settings { display: display(environment), ..settings }, &mut io::stdout()))
 }
 
 /// What the terminal can show.
@@ -73,6 +29,8 @@ fn speaks_utf8(environment: &Environment) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::Parser;
 
     use super::*;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,44 +14,13 @@ use tokometer_settings::Size;
 use tokometer_tap::file::{self, is_capture};
 use tokometer_tap::{Clock, Evidence, Limits, Server, Servers, Stats, Tap};
 
-use crate::replay::{Notebook, Replayed};
+use crate::replay::{Error, Notebook, Replayed};
 
 /// First bytes of a file compressed with gzip (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Memory budget for the observers of a capture. Large, because nothing else needs memory during a replay.
 const MEMORY: Size = Size(1 << 30);
-
-/// Why a capture cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum CaptureError {
-    /// The file is damaged, or not a capture.
-    #[error("{}: {error}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The error and its position.
-        error: file::Error,
-    },
-    /// The file is compressed.
-    #[error("{} is compressed; decompress it first with gunzip", .0.display())]
-    Compressed(PathBuf),
-    /// The file has no bytes.
-    #[error("{} is empty: the capture was not written, or its program was stopped before it wrote a packet", .0.display())]
-    Empty(PathBuf),
-    /// The file has no packets.
-    #[error("{} contains no packets: no traffic matched the filter and the interface of the capture", .0.display())]
-    NoPackets(PathBuf),
-    /// No endpoint of any connection is recognised as a server.
-    #[error("{}: no server found: {packets} packets without a TCP handshake, an HTTP request or the beginning of a \
-             response; name the server's port with --port", path.display())]
-    NoServer {
-        /// The file.
-        path: PathBuf,
-        /// Packets in the file.
-        packets: u64,
-    },
-}
 
 /// The contents of a capture file.
 #[derive(Debug)]
@@ -93,15 +62,15 @@ pub struct Ends {
 ///
 /// # Errors
 /// If the file is empty or compressed.
-pub fn recognise(path: &Path) -> Result<bool, CaptureError> {
+pub fn recognise(path: &Path) -> Result<bool, Error> {
     if path.metadata().is_ok_and(|file| file.is_file() && file.len() == 0) {
-        return Err(CaptureError::Empty(path.to_owned()));
+        return Err(Error::EmptyFile(path.to_owned()));
     }
     let mut magic = [0; 4];
     // Files that cannot be read are reported when they are read as recordings.
     let is_read = File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok();
     if is_read && magic.starts_with(&GZIP) {
-        return Err(CaptureError::Compressed(path.to_owned()));
+        return Err(Error::Compressed(path.to_owned()));
     }
     Ok(is_read && is_capture(magic))
 }
@@ -111,16 +80,16 @@ impl Captured {
     ///
     /// # Errors
     /// If the file cannot be opened or contains no server. A damaged file is read up to the damage.
-    pub fn read(path: &Path, ports: &[u16], settings: &Settings, timelines: bool) -> Result<Captured, CaptureError> {
-        let broken = |error| CaptureError::File { path: path.to_owned(), error };
+    pub fn read(path: &Path, ports: &[u16], settings: &Settings, timelines: bool) -> Result<Captured, Error> {
+        let broken = |error| Error::Capture(path.to_owned(), error);
         if file::read(path).map_err(broken)?.next().is_none() {
-            return Err(CaptureError::NoPackets(path.to_owned()));
+            return Err(Error::NoPackets(path.to_owned()));
         }
         let found = if ports.is_empty() { find(path).map_err(broken)? } else { Vec::new() };
         let packets = file::read(path).map_err(broken)?;
         let servers = servers(&found, ports);
         if servers.is_empty() {
-            return Err(CaptureError::NoServer { path: path.to_owned(), packets: packets.flatten().count() as u64 });
+            return Err(Error::NoServer(path.to_owned(), packets.flatten().count() as u64));
         }
         let listeners = servers.iter().map(|server| server.listener + 1).max().unwrap_or(1);
         let notebook = Notebook::of_capture(timelines);

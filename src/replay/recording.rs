@@ -8,35 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
-/// Why a recording cannot be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A file or directory cannot be read.
-    #[error(
-        "cannot read {}: {source}; a recording consists of CASE.jsonl and CASE.meta.json in the format \
-         described in tests/fixtures/captures/README.md, and a capture is a pcap or pcapng file",
-        path.display()
-    )]
-    Read {
-        /// Path that was read.
-        path: PathBuf,
-        /// Cause.
-        source: std::io::Error,
-    },
-    /// A line or file does not have the required format.
-    #[error("{}:{line}: {why}", path.display())]
-    Format {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// The error, and the expected format.
-        why: String,
-    },
-    /// A directory contains no recording.
-    #[error("no recording (CASE.jsonl with CASE.meta.json) in {}", .0.display())]
-    Empty(PathBuf),
-}
+use crate::replay::Error;
 
 /// How the connection of a recording ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -116,7 +88,7 @@ impl Recording {
         let mut found = Vec::new();
         let mut folders = vec![path.to_owned()];
         while let Some(folder) = folders.pop() {
-            let unreadable = |source| Error::Read { path: folder.clone(), source };
+            let unreadable = |source| Error::Read(folder.clone(), source);
             for entry in fs::read_dir(&folder).map_err(unreadable)? {
                 let entry = entry.map_err(unreadable)?.path();
                 if entry.is_dir() {
@@ -132,9 +104,9 @@ impl Recording {
 }
 
 fn read(path: &Path) -> Result<String, Error> {
-    fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })
+    fs::read_to_string(path).map_err(|source| Error::Read(path.to_owned(), source))
 }
 
 fn format_error(path: &Path, line: usize, why: &dyn std::fmt::Display) -> Error {
-    Error::Format { path: path.to_owned(), line, why: why.to_string() }
+    Error::Format(path.to_owned(), line, why.to_string())
 }

@@ -5,6 +5,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use ratatui::layout::Rect;
 use ratatui::{DefaultTerminal, crossterm};
 use tokio::signal::unix::{SignalKind, signal};
@@ -15,6 +16,7 @@ use crate::top::feed::FeedError;
 use crate::top::screen::Screen;
 use crate::top::view::View;
 use crate::top::{feed, summary};
+use tokometer_settings::duration;
 use tokometer_telemetry::live::snapshot::Snapshot;
 
 /// Timeout of a snapshot request.
@@ -23,26 +25,49 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Width and height of a single snapshot without a terminal.
 const PRINTED: (u16, u16) = (100, 40);
 
-/// What to watch and how to show it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What to watch and how to show it: the arguments of `top`.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+#[command(after_help = "\
+Examples:
+  tokometer top
+  tokometer top --admin http://10.0.0.7:9464
+  tokometer top --once
+  tokometer top --interval 10s | tee top.log
+
+Keys: q quits; p pauses; s changes the order (age, wait, speed, tokens); up and down scroll; left and right select one \
+of the slowest requests. Without a terminal, top prints one line per snapshot. NO_COLOR disables colors.")]
 pub struct Settings {
-    /// The admin server.
+    /// URL of the admin server to watch
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9464")]
     pub admin: Target,
-    /// Print one snapshot and exit.
+    /// Print one snapshot and exit
+    #[arg(long)]
     pub once: bool,
-    /// Interval between two snapshots.
+    /// Time between snapshots, such as 500ms or 10s
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
     pub interval: Duration,
     /// When to end; `None`: when the user ends `top`.
+    #[arg(skip)]
     pub end: Option<Instant>,
     /// Whether SIGHUP ends `top`. False in `tokometer run`, where a SIGHUP from a closed terminal ends the program and
     /// any other SIGHUP reloads the configuration.
+    #[arg(skip = true)]
     pub hangup_ends: bool,
     /// What the terminal can show.
+    #[arg(skip)]
     pub display: Display,
 }
 
+/// Shorter intervals show nothing new: one snapshot is created per second.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = duration::parse(text)?;
+    if interval < MIN_INTERVAL { Err("write 100ms or more, such as 1s".to_owned()) } else { Ok(interval) }
+}
+
 /// What a terminal can show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Display {
     /// Use colours.
     pub colour: bool,

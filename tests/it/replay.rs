@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
-use tokometer::app::{Show, replay};
+use tokometer::replay::{Show, print};
 use tokometer_observe::observer::Settings;
 
 use crate::truth::captures;
@@ -40,7 +40,7 @@ const JSON: Show = Show { json: true, timeline: false };
 #[test]
 fn each_request_is_one_line_with_all_fields() {
     let mut out = Vec::new();
-    replay(&captures().join("vllm-0.32.0"), JSON, &Settings::default(), &mut out).expect("recordings are readable");
+    print(&captures().join("vllm-0.32.0"), &[], JSON, &Settings::default(), &mut out).expect("recordings are readable");
     let lines: Vec<Value> = String::from_utf8(out)
         .expect("JSON is UTF-8")
         .lines()
@@ -66,7 +66,7 @@ fn invalid_recording_does_not_prevent_others() {
     fs::write(folder.path().join("bad.jsonl"), "{}\n").expect("the file is written");
     fs::write(folder.path().join("bad.meta.json"), "{\"request_raw_b64\":\"\"}").expect("the file is written");
     let mut out = Vec::new();
-    let error = replay(folder.path(), JSON, &Settings::default(), &mut out).expect_err("one recording is invalid");
+    let error = print(folder.path(), &[], JSON, &Settings::default(), &mut out).expect_err("one recording is invalid");
     assert!(error.to_string().contains("bad.jsonl:1: "), "{error}");
     assert_eq!(String::from_utf8_lossy(&out).lines().count(), 1);
 }
@@ -75,7 +75,7 @@ fn invalid_recording_does_not_prevent_others() {
 fn shown(case: &str, show: Show) -> String {
     let mut out = Vec::new();
     let path = captures().join(format!("{case}.jsonl"));
-    replay(&path, show, &Settings::default(), &mut out).expect("the recording is readable");
+    print(&path, &[], show, &Settings::default(), &mut out).expect("the recording is readable");
     String::from_utf8(out).expect("the output is UTF-8")
 }
 
@@ -167,7 +167,7 @@ fn control_characters_of_received_text_and_file_names_are_escaped() {
     write("jsonl", serde_json::json!({"t_us": 1, "b64": encode(&response)}).to_string());
     for show in [JSON, Show::default()] {
         let mut out = Vec::new();
-        replay(folder.path(), show, &Settings::default(), &mut out).expect("the recording is readable");
+        print(folder.path(), &[], show, &Settings::default(), &mut out).expect("the recording is readable");
         let out = String::from_utf8(out).expect("UTF-8");
         assert_eq!(out.lines().count(), if show.json { 1 } else { 2 }, "{out:?}");
         assert!(!out.chars().any(|c| c.is_control() && c != '\n'), "{out:?}");
@@ -183,7 +183,7 @@ fn control_characters_of_received_text_and_file_names_are_escaped() {
 
 #[test]
 fn capture_without_packets_is_an_error_of_its_own() {
-    use tokometer::replay::{CaptureError, Captured, is_capture};
+    use tokometer::replay::{Captured, Error, is_capture};
     let folder = tempfile::tempdir().expect("a temporary directory");
     let write = |name: &str, bytes: &[u8]| {
         let path = folder.path().join(name);
@@ -192,7 +192,7 @@ fn capture_without_packets_is_an_error_of_its_own() {
     };
     for name in ["empty.pcap", "empty.pcapng", "empty.jsonl"] {
         let error = is_capture(&write(name, b"")).expect_err("the file is empty");
-        assert!(matches!(error, CaptureError::Empty(_)) && error.to_string().contains(name), "{error}");
+        assert!(matches!(error, Error::EmptyFile(_)) && error.to_string().contains(name), "{error}");
     }
     let pcap = [&[0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0][..], &[0; 8], &[0, 0, 4, 0, 1, 0, 0, 0]].concat();
     let block = [0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0];
@@ -202,7 +202,7 @@ fn capture_without_packets_is_an_error_of_its_own() {
         assert!(is_capture(&path).expect("a capture"), "{name}");
         for ports in [&[][..], &[8000]] {
             let error = Captured::read(&path, ports, &Settings::default(), false).expect_err("no packets");
-            assert!(matches!(error, CaptureError::NoPackets(_)), "{name}: {error}");
+            assert!(matches!(error, Error::NoPackets(_)), "{name}: {error}");
             assert!(error.to_string().contains("contains no packets"), "{error}");
         }
     }

@@ -47,7 +47,7 @@ fn bare(text: &str) -> String {
 }
 
 /// `2026-11-20T10:11:12.345Z` (RFC 3339). Times before 1970 become 1970.
-pub(in crate::app) fn rfc3339(time: SystemTime) -> String {
+pub(crate) fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
     let time = DateTime::from_timestamp(seconds, since.subsec_nanos());

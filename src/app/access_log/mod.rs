@@ -4,7 +4,7 @@
 mod line;
 
 pub use crate::logging::AccessLogSettings as Settings;
-pub(in crate::app) use line::rfc3339;
+pub(crate) use line::rfc3339;
 
 use std::io;
 use std::sync::Arc;

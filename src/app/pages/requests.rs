@@ -156,7 +156,7 @@ fn ended(finished: &Finished, now: Instant, wall: SystemTime) -> Value {
 
 /// A timeline: points as arrays of time (milliseconds from the last byte of the request), tokens, and the longest gap
 /// within the point (milliseconds).
-pub(in crate::app) fn time_line(line: &TimeLine, requested: Option<Duration>) -> Value {
+pub(crate) fn time_line(line: &TimeLine, requested: Option<Duration>) -> Value {
     let requested = requested.unwrap_or_default();
     let point = |point: tokometer_observe::measure::Point| {
         json!([milliseconds(point.at.saturating_sub(requested)), point.tokens, milliseconds(point.longest_gap)])

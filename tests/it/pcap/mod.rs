@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
-use tokometer::app::{self, Show};
-use tokometer::replay::Recording;
+use tokometer::replay::{self, Recording, Show};
 use tokometer_observe::observer::Settings;
 
 use crate::truth::captures;
@@ -34,7 +33,7 @@ const ADDED: [&str; 9] = [
 /// The output of `replay` for a capture, and its error.
 fn replay_capture(path: &Path, ports: &[u16], show: Show) -> (String, Option<String>) {
     let mut out = Vec::new();
-    let result = app::replay_capture(path, ports, show, &Settings::default(), &mut out);
+    let result = replay::print(path, ports, show, &Settings::default(), &mut out);
     (String::from_utf8(out).expect("the output is UTF-8"), result.err().map(|error| error.to_string()))
 }
 
@@ -77,7 +76,7 @@ fn capture_gives_the_same_requests_as_its_recording() {
         let form = FORMS[n % FORMS.len()];
         let recording = Recording::read(path).expect("the recording is readable");
         let mut out = Vec::new();
-        app::replay(path, JSON, &Settings::default(), &mut out).expect("the recording is readable");
+        replay::print(path, &[], JSON, &Settings::default(), &mut out).expect("the recording is readable");
         let expected = lines(&String::from_utf8(out).expect("the output is UTF-8"));
         let (_folder, capture) = file(&Writer::recording(form, &recording));
         // Every second capture is read without a port, so the port must be detected.

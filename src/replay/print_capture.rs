@@ -9,27 +9,24 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use crate::app::access_log::rfc3339;
-use crate::app::fields::{members, object, printable};
-use crate::app::replay::{ReplayError, Show, drawn, milliseconds, named, number, points};
-use crate::replay::{CaptureError, Captured};
+use crate::app::{json_line, printable};
+use crate::replay::print::{MEASURED, Show, drawn, measured, named, number, points};
+use crate::replay::{Captured, Error};
 use tokometer_observe::measure::Record;
 use tokometer_observe::observer::Settings;
 use tokometer_tap::Evidence;
 
-/// Replays the captured connections to servers on `ports` (empty: all detected servers) and writes their requests to
-/// `out` in the format `show`. A summary of the capture precedes the table; with JSON it goes to stderr.
+/// Writes the requests of a capture to `out`. A summary of the capture precedes the table; with JSON it goes to stderr.
 ///
 /// # Errors
 /// If the capture cannot be read. Requests before a damaged part are still printed.
-pub fn print_capture(
+pub(super) fn print_capture(
     path: &Path,
     ports: &[u16],
     show: Show,
     settings: &Settings,
     out: &mut impl Write,
-) -> Result<(), ReplayError> {
-    // Captured probes are always shown, regardless of the setting.
-    let settings = &Settings { probes: true, ..settings.clone() };
+) -> Result<(), Error> {
     let captured = Captured::read(path, ports, settings, show.timeline)?;
     if show.json {
         write!(io::stderr(), "{}", summary(path, &captured))?;
@@ -39,7 +36,7 @@ pub fn print_capture(
         table(&captured, out)?;
     }
     match captured.broken {
-        Some(error) => Err(CaptureError::File { path: path.to_owned(), error }.into()),
+        Some(error) => Err(Error::Capture(path.to_owned(), error)),
         None => Ok(()),
     }
 }
@@ -123,25 +120,14 @@ fn line(path: &Path, captured: &Captured, record: &Record, show: Show, out: &mut
     let server = ("server", ends.map_or(Value::Null, |ends| Value::from(&*ends.server)));
     let from = [("recording", named(path).into()), time, client, server];
     let drawn = show.timeline.then(|| drawn(captured.replayed.line(record), record));
-    writeln!(out, "{}", object(members(record).into_iter().chain(from).chain(drawn)))
+    writeln!(out, "{}", json_line(record, from.into_iter().chain(drawn)))
 }
 
 fn table(captured: &Captured, out: &mut impl Write) -> io::Result<()> {
     writeln!(
         out,
-        "{:>10} {:<30} {:<32} {:>7} {:<18} {:>10} {:>10} {:>8} {:>9} {:>7} {:>9} {:>8}",
-        "at s",
-        "client",
-        "outcome",
-        "tokens",
-        "source",
-        "TTFT ms",
-        "last ms",
-        "tok/s",
-        "RTT ms",
-        "resent",
-        "window ms",
-        "network"
+        "{:>10} {:<30} {MEASURED} {:>9} {:>7} {:>9} {:>8}",
+        "at s", "client", "RTT ms", "resent", "window ms", "network"
     )?;
     for record in &captured.replayed.records {
         let client = captured.ends.get(&record.connection).map_or("-".to_owned(), |ends| ends.client.to_string());
@@ -149,15 +135,9 @@ fn table(captured: &Captured, out: &mut impl Write) -> io::Result<()> {
         let share = record.network_share_of_first_token().map(|share| share * 100.0);
         writeln!(
             out,
-            "{:>10.3} {:<30} {:<32} {:>7} {:<18} {:>10} {:>10} {:>8} {:>9} {:>7} {:>9} {:>8}",
+            "{:>10.3} {client:<30} {} {:>9} {:>7} {:>9} {:>8}",
             (captured.time(record.started) - captured.span.0).as_secs_f64(),
-            client,
-            record.outcome.as_str(),
-            record.output_tokens.map_or("-".to_owned(), |count| count.tokens.to_string()),
-            record.output_tokens.map_or("-", |count| count.source.as_str()),
-            milliseconds(record.since_requested(record.first_token)),
-            milliseconds(record.since_requested(record.last_token)),
-            number(record.decode_rate, 1),
+            measured(record),
             number(network.rtt.map(in_milliseconds), 3),
             network.retransmits.map_or("-".to_owned(), |segments| segments.to_string()),
             number(network.zero_window.map(in_milliseconds), 1),

@@ -1,4 +1,4 @@
-//! `tokometer drain`, for preStop hooks.
+//! Commands for the hooks and probes of pods: `drain`, for preStop hooks, and `probe`, for exec probes.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::admin::connect_locally;
 use crate::cli::shared::{WRONG_USAGE, complain, fail, print};
-use crate::client::{Caller, Failure, Target};
+use crate::client::{Caller, Failure, HealthCheck, Target};
 use crate::config::Environment;
 use tokometer_settings::duration;
 
@@ -119,6 +119,15 @@ fn of_this_machine(listen: Option<&str>) -> String {
         Some(("[::]", port)) => format!("http://[::1]:{port}"),
         Some((host, port)) => format!("http://{host}:{port}"),
         None => listen.unwrap_or(ADMIN).to_owned(),
+    }
+}
+
+/// Checks a server once and reports the result.
+pub(super) fn probe(check: &HealthCheck) -> ExitCode {
+    match check.run() {
+        Ok(Some(status)) => print(&format!("healthy: status {status}\n")),
+        Ok(None) => print("healthy: the port accepts connections\n"),
+        Err(unhealthy) => fail(&unhealthy),
     }
 }
 
