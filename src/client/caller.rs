@@ -171,7 +171,7 @@ mod tests {
         let (closed, is_closed) = channel();
         thread::spawn(move || {
             for mut client in listener.incoming().flatten() {
-                client.read(&mut [0; 4096]).unwrap();
+                assert!(client.read(&mut [0; 4096]).unwrap() > 0);
                 client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na").unwrap();
                 drop(client);
                 closed.send(()).unwrap();
