@@ -13,7 +13,7 @@ use crate::cli::inject::InjectArgs;
 use crate::cli::replay::ReplayArgs;
 use crate::cli::shared::one_of;
 use crate::cli::simulator::{LoadArgs, SimArgs};
-use crate::cli::top as screen;
+use crate::cli::top::display;
 use crate::client::HealthCheck;
 use crate::config::{Environment, Flags, TapFlags};
 use crate::top::{self, Display};
@@ -163,7 +163,7 @@ pub struct TapArgs {
 impl TapArgs {
     /// The display for `--top`; `None` without this flag.
     pub(super) fn display(&self, environment: &Environment) -> Option<Display> {
-        self.top.then(|| screen::display(environment))
+        self.top.then(|| display(environment))
     }
 
     /// Converts the arguments to flags of the configuration.

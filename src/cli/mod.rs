@@ -38,10 +38,10 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString>>, environmen
         }
     };
     match cli.command {
-        Command::Run(flags) => run(&flags, environment, Traffic::Forwarded),
+        Command::Run(flags) => run(&flags, environment, false, None),
         Command::Tap(arguments) => {
             let display = arguments.display(environment);
-            run(&arguments.flags(display), environment, Traffic::Captured(display))
+            run(&arguments.flags(display), environment, true, display)
         }
         Command::Check(arguments) => match &arguments.pod {
             Some(file) => inject::check(file),
@@ -65,25 +65,17 @@ pub fn main(arguments: impl IntoIterator<Item = impl Into<OsString>>, environmen
     }
 }
 
-/// How traffic is observed.
-#[derive(Clone, Copy, Debug)]
-enum Traffic {
-    /// Forwarded by `run`.
-    Forwarded,
-    /// Captured by `tap`, with this display.
-    Captured(Option<Display>),
-}
-
-fn run(flags: &Flags, environment: &Environment, traffic: Traffic) -> ExitCode {
+/// Runs `run`, or `tap` with an optional display.
+fn run(flags: &Flags, environment: &Environment, is_tap: bool, display: Option<Display>) -> ExitCode {
     let config = match loaded(Config::load_with_files, flags, environment) {
         Ok(config) => config,
         Err(code) => return code,
     };
-    match (traffic, &config.settings.tap) {
-        (Traffic::Forwarded, Some(_)) => {
+    match (is_tap, &config.settings.tap) {
+        (false, Some(_)) => {
             return wrong_usage(&"tap.ports is set, which is for `tokometer tap`; unset it, or run `tokometer tap`");
         }
-        (Traffic::Captured(_), None) => return wrong_usage(&"no port; add --port 8000, with the port of the server"),
+        (true, None) => return wrong_usage(&"no port; add --port 8000, with the port of the server"),
         _ => {}
     }
     if let Some(code) = refused(&check::unusable_tls(&config)) {
@@ -96,7 +88,6 @@ fn run(flags: &Flags, environment: &Environment, traffic: Traffic) -> ExitCode {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let display = if let Traffic::Captured(display) = traffic { display } else { None };
     let result = app::run(config, flags, environment, &logs, display);
     drop(logs);
     match result {
