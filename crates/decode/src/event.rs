@@ -1,5 +1,7 @@
 //! The metadata of one response event: counts and markers, never its text.
 
+use crate::{EngineTiming, TokenParts};
+
 /// The channels on which an event carried a non-empty value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channels(pub u8);
@@ -166,21 +168,14 @@ pub struct Usage {
     pub output: Option<u64>,
     /// `prompt_tokens_details.cached_tokens`.
     pub cached: Option<u64>,
-    /// Prompt tokens written to the cache: `prompt_tokens_details.cache_write_tokens` (OpenAI), `created_cache_tokens`
-    /// (vLLM), `cache_creation_input_tokens` (Anthropic).
-    pub cache_creation: Option<u64>,
     /// `completion_tokens_details.reasoning_tokens`, or SGLang's top-level `reasoning_tokens`.
     pub reasoning: Option<u64>,
-    /// Audio tokens of the prompt: `prompt_tokens_details.audio_tokens`, or vLLM's `multimodal_tokens.audio`.
-    pub input_audio: Option<u64>,
-    /// Image tokens of the prompt: `prompt_tokens_details.image_tokens`, or vLLM's `multimodal_tokens.image`.
-    pub input_image: Option<u64>,
-    /// Audio tokens of the response: `completion_tokens_details.audio_tokens`.
-    pub output_audio: Option<u64>,
+    /// Parts of these counts.
+    pub parts: TokenParts,
     /// True when the event had no choice (`choices: []`): the usage then covers the request, not one choice.
     pub total: bool,
     /// True when `input` is the sum of counts that later events may omit because they have not changed (Messages): it
-    /// then lacks `cached` or `cache_creation` if this `usage` does.
+    /// then lacks `cached` or `parts.cache_creation` if this `usage` does.
     pub cached_apart: bool,
     /// True when the usage preceded the output (`message_start` of the Messages API). Ollama 0.17 then sends an input
     /// count estimated from the text length.
@@ -202,36 +197,6 @@ pub struct Counter {
     /// LMDeploy `meta_info.completion_tokens`, llama.cpp `tokens_predicted`). Otherwise only the last event has the
     /// total.
     pub running: bool,
-}
-
-/// Timings reported by the engine, converted to milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct EngineTiming {
-    /// vLLM `metrics.queue_time_ms`, SGLang `meta_info.queue_time`, Dynamo `nvext.timing.prefill_wait_time_ms`: time in
-    /// the scheduler's queue.
-    pub queue_ms: Option<f64>,
-    /// vLLM `metrics.time_to_first_token_ms`: from scheduling to the first token, excluding the queue. Dynamo
-    /// `nvext.timing.prefill_time_ms`.
-    pub prefill_ms: Option<f64>,
-    /// vLLM `metrics.generation_time_ms`, llama.cpp `timings.predicted_ms`, Ollama `eval_duration`.
-    pub decode_ms: Option<f64>,
-    /// llama.cpp `timings.prompt_ms`, Ollama `prompt_eval_duration`.
-    pub prompt_ms: Option<f64>,
-    /// Ollama `load_duration`: from the request until the model runner is ready, including the time to unload another
-    /// model.
-    pub load_ms: Option<f64>,
-    /// Ollama `total_duration`.
-    pub total_ms: Option<f64>,
-    /// llama.cpp `timings.cache_n`: cached prompt tokens.
-    pub cached_tokens: Option<u64>,
-    /// llama.cpp `timings.prompt_n`: computed prompt tokens.
-    pub prompt_tokens: Option<u64>,
-    /// llama.cpp `timings.predicted_n`: output tokens so far.
-    pub predicted_tokens: Option<u64>,
-    /// Speculative decoding: draft tokens proposed.
-    pub draft_tokens: Option<u64>,
-    /// Speculative decoding: draft tokens accepted.
-    pub accepted_tokens: Option<u64>,
 }
 
 impl EngineTiming {

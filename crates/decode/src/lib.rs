@@ -14,8 +14,9 @@ pub mod scan;
 mod tests;
 mod text;
 
+pub use dialect::{EngineTiming, TokenParts};
 pub use engine::{Engine, EngineFacts, EngineHabits, HeadMarks};
-pub use event::{Channels, Counter, EngineTiming, FinishReason, Finishes, StreamEvent, Usage};
+pub use event::{Channels, Counter, FinishReason, Finishes, StreamEvent, Usage};
 pub use framing::Framing;
 pub use request::{Aborted, OutputLimit, RequestDecoder, RequestFacts};
 pub use response::{ResponseDecoder, ResponseInfo};

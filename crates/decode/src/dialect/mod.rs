@@ -8,3 +8,4 @@ mod typed;
 
 pub(crate) use grpc::GrpcResponse;
 pub(crate) use place::Place;
+pub use place::{EngineTiming, TokenParts};

@@ -1,6 +1,8 @@
-//! The known places of all dialects in one table, so that a place fits in one byte.
+//! The known places of all dialects in one table, so that a place fits in one byte, and the values that are each read
+//! from one place.
 
 use super::{native, openai, typed};
+use crate::response::Draft;
 use crate::scan;
 use crate::scan::Shape;
 
@@ -339,6 +341,85 @@ places! {
 
     /// The whole response of Triton's generate extension
     Triton: Object(&native::TRITON),
+}
+
+/// Declares a struct of values, with the place of each value. `count` and `duration` are the methods of [`Draft`].
+macro_rules! values {
+    ($(#[$meta:meta])* $name:ident {
+        $( $(#[$doc:meta])* $value:ident: $type:ty = $read:ident($place:ident), )+
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq)]
+        pub struct $name { $( $(#[$doc])* pub $value: Option<$type>, )+ }
+
+        impl $name {
+            /// The values of the event being decoded.
+            pub(crate) fn of(draft: &Draft) -> $name {
+                $name { $( $value: draft.$read(Place::$place), )+ }
+            }
+        }
+    };
+    (counts $(#[$meta:meta])* $name:ident { $( $(#[$doc:meta])* $value:ident($place:ident), )+ }) => {
+        values! {
+            $(#[$meta])*
+            #[derive(Eq)]
+            $name { $( $(#[$doc])* $value: u64 = count($place), )+ }
+        }
+
+        impl $name {
+            /// All counts.
+            pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Option<u64>> {
+                [$( &mut self.$value ),+].into_iter()
+            }
+        }
+    };
+}
+
+values! {
+    counts
+    /// Parts of the token counts in `usage`, which few engines report.
+    TokenParts {
+        /// Prompt tokens written to the cache: `prompt_tokens_details.cache_write_tokens` (OpenAI),
+        /// `created_cache_tokens` (vLLM), `cache_creation_input_tokens` (Anthropic).
+        cache_creation(CacheCreationTokens),
+        /// Audio tokens of the prompt: `prompt_tokens_details.audio_tokens`, or vLLM's `multimodal_tokens.audio`.
+        input_audio(InputAudioTokens),
+        /// Image tokens of the prompt: `prompt_tokens_details.image_tokens`, or vLLM's `multimodal_tokens.image`.
+        input_image(InputImageTokens),
+        /// Audio tokens of the response: `completion_tokens_details.audio_tokens`.
+        output_audio(OutputAudioTokens),
+    }
+}
+
+values! {
+    /// Timings reported by the engine, converted to milliseconds.
+    EngineTiming {
+        /// vLLM `metrics.queue_time_ms`, SGLang `meta_info.queue_time`, Dynamo `nvext.timing.prefill_wait_time_ms`: time in
+        /// the scheduler's queue.
+        queue_ms: f64 = duration(QueueMs),
+        /// vLLM `metrics.time_to_first_token_ms`: from scheduling to the first token, excluding the queue. Dynamo
+        /// `nvext.timing.prefill_time_ms`.
+        prefill_ms: f64 = duration(PrefillMs),
+        /// vLLM `metrics.generation_time_ms`, llama.cpp `timings.predicted_ms`, Ollama `eval_duration`.
+        decode_ms: f64 = duration(DecodeMs),
+        /// llama.cpp `timings.prompt_ms`, Ollama `prompt_eval_duration`.
+        prompt_ms: f64 = duration(PromptMs),
+        /// Ollama `load_duration`: from the request until the model runner is ready, including the time to unload another
+        /// model.
+        load_ms: f64 = duration(LoadNs),
+        /// Ollama `total_duration`.
+        total_ms: f64 = duration(TotalNs),
+        /// llama.cpp `timings.cache_n`: cached prompt tokens.
+        cached_tokens: u64 = count(CacheN),
+        /// llama.cpp `timings.prompt_n`: computed prompt tokens.
+        prompt_tokens: u64 = count(PromptN),
+        /// llama.cpp `timings.predicted_n`: output tokens so far.
+        predicted_tokens: u64 = count(PredictedN),
+        /// Speculative decoding: draft tokens proposed.
+        draft_tokens: u64 = count(DraftTokens),
+        /// Speculative decoding: draft tokens accepted.
+        accepted_tokens: u64 = count(AcceptedTokens),
+    }
 }
 
 /// The first and the last count.

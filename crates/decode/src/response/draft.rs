@@ -2,7 +2,7 @@
 
 use super::kind::Kind;
 use crate::dialect::Place;
-use crate::{Channels, Counter, EngineTiming, FinishReason, Finishes, StreamEvent, Usage};
+use crate::{Channels, Counter, EngineTiming, FinishReason, Finishes, StreamEvent, TokenParts, Usage};
 
 /// The basic facts of an event: everything that a common token event has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -176,7 +176,7 @@ impl Draft {
         self.present & 1 << bit != 0
     }
 
-    fn count(&self, count: Place) -> Option<u64> {
+    pub(crate) fn count(&self, count: Place) -> Option<u64> {
         let slot = count.count_slot();
         if self.has(slot) { self.counts.get(slot).copied() } else { None }
     }
@@ -185,7 +185,7 @@ impl Draft {
         self.count(count).map(|count| u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    fn duration(&self, duration: Place) -> Option<f64> {
+    pub(crate) fn duration(&self, duration: Place) -> Option<f64> {
         let slot = duration.duration_slot();
         if self.has(Place::COUNTS + slot) { self.durations.get(slot).copied() } else { None }
     }
@@ -229,16 +229,16 @@ impl Draft {
             pending: facts.has(Flag::Pending),
             unread: false,
             asks: facts.kind == Kind::ResponseRequest,
-            timing: if facts.has(Flag::Timing) { Some(self.timing()) } else { None },
+            timing: if facts.has(Flag::Timing) { Some(EngineTiming::of(self)) } else { None },
             malformed,
         }
     }
 
     fn usage(&self) -> Usage {
-        let (cached, cache_creation) = (self.count(Place::CachedTokens), self.count(Place::CacheCreationTokens));
+        let (cached, parts) = (self.count(Place::CachedTokens), TokenParts::of(self));
         let mut input = self.count(Place::PromptTokens);
         if self.facts.has(Flag::CachedApart) {
-            let apart = cached.unwrap_or(0).saturating_add(cache_creation.unwrap_or(0));
+            let apart = cached.unwrap_or(0).saturating_add(parts.cache_creation.unwrap_or(0));
             // A prompt is never empty: SGLang 0.5 sends 0 if its parsers dropped the chunk with the number.
             input = input.map(|input| input.saturating_add(apart)).filter(|input| *input > 0);
         }
@@ -246,11 +246,8 @@ impl Draft {
             input,
             output: self.count(Place::CompletionTokens),
             cached,
-            cache_creation,
             reasoning: self.count(Place::ReasoningTokens),
-            input_audio: self.count(Place::InputAudioTokens),
-            input_image: self.count(Place::InputImageTokens),
-            output_audio: self.count(Place::OutputAudioTokens),
+            parts,
             total: self.facts.choices == 0,
             cached_apart: self.facts.has(Flag::CachedApart),
             early: self.facts.has(Flag::Early),
@@ -270,22 +267,6 @@ impl Draft {
             cached: self.count(Place::CachedTokens),
             reasoning: self.count(Place::ReasoningTokens),
             running: self.facts.has(Flag::Running),
-        }
-    }
-
-    fn timing(&self) -> EngineTiming {
-        EngineTiming {
-            queue_ms: self.duration(Place::QueueMs),
-            prefill_ms: self.duration(Place::PrefillMs),
-            decode_ms: self.duration(Place::DecodeMs),
-            prompt_ms: self.duration(Place::PromptMs),
-            load_ms: self.duration(Place::LoadNs),
-            total_ms: self.duration(Place::TotalNs),
-            cached_tokens: self.count(Place::CacheN),
-            prompt_tokens: self.count(Place::PromptN),
-            predicted_tokens: self.count(Place::PredictedN),
-            draft_tokens: self.count(Place::DraftTokens),
-            accepted_tokens: self.count(Place::AcceptedTokens),
         }
     }
 }

@@ -7,7 +7,7 @@ mod reading;
 
 use std::hint::black_box;
 
-pub(crate) use draft::Flag;
+pub(crate) use draft::{Draft, Flag};
 pub(crate) use prediction::Prediction;
 #[cfg(test)]
 pub(crate) use prediction::skip_counts;

@@ -175,8 +175,11 @@ fn responses_usage_includes_cached_tokens() {
     assert_eq!(all[0].usage, None);
     let usage = all[1].usage.unwrap();
     assert_eq!((usage.input, usage.output, usage.cached, usage.reasoning), (Some(132), Some(32), Some(128), Some(7)));
-    assert_eq!((usage.cache_creation, usage.input_audio, usage.input_image), (Some(3), Some(5), Some(6)));
-    assert_eq!((usage.output_audio, usage.total, usage.early), (Some(2), true, false));
+    assert_eq!(
+        (usage.parts.cache_creation, usage.parts.input_audio, usage.parts.input_image),
+        (Some(3), Some(5), Some(6))
+    );
+    assert_eq!((usage.parts.output_audio, usage.total, usage.early), (Some(2), true, false));
     let timing = all[1].timing.unwrap();
     assert_eq!((timing.queue_ms, timing.prefill_ms, timing.predicted_tokens), (Some(1.5), Some(2.5), Some(32)));
     assert_eq!((decoder.response_id(), decoder.model()), (Some("resp_1"), Some("tiny")));
@@ -277,7 +280,10 @@ fn messages_input_is_the_sum_of_its_parts_and_never_zero() {
     assert_eq!(start(r#"{"input_tokens":132,"output_tokens":0}"#).input, Some(132));
     let vllm =
         delta(r#"{"input_tokens":4,"output_tokens":32,"cache_creation_input_tokens":0,"cache_read_input_tokens":128}"#);
-    assert_eq!((vllm.input, vllm.output, vllm.cached, vllm.cache_creation), (Some(132), Some(32), Some(128), Some(0)));
+    assert_eq!(
+        (vllm.input, vllm.output, vllm.cached, vllm.parts.cache_creation),
+        (Some(132), Some(32), Some(128), Some(0))
+    );
     // SGLang 0.5 and llama.cpp send the input in the first event and the output in the last.
     let first = start(r#"{"cache_read_input_tokens":4,"input_tokens":12,"output_tokens":1}"#);
     assert_eq!((first.input, first.cached, first.output, first.early), (Some(16), Some(4), None, true));
@@ -359,7 +365,7 @@ fn vllm_and_openai_transcriptions_are_decoded() {
     assert_eq!(openai.iter().map(|event| event.channels.0).collect::<Vec<_>>(), [1, 0, 0]);
     assert_eq!(openai.iter().map(|event| event.end).collect::<Vec<_>>(), [false, false, true]);
     let usage = openai[2].usage.unwrap();
-    assert_eq!((usage.input, usage.output, usage.input_audio), (Some(14), Some(3), Some(4)));
+    assert_eq!((usage.input, usage.output, usage.parts.input_audio), (Some(14), Some(3), Some(4)));
 
     let (whole, _) = body(Route::AudioTranscription, r#"{"text":"a","usage":{"type":"duration","seconds":12}}"#);
     assert_eq!((whole.channels, whole.choices, whole.finishes.len()), (Channels::CONTENT, 0, 0));
@@ -470,10 +476,10 @@ fn openai_realtime_has_one_end_per_response() {
     assert!(all.iter().all(|event| !event.error));
     let usage = all[9].usage.unwrap();
     assert_eq!(
-        (usage.input, usage.cached, usage.input_audio, usage.input_image),
+        (usage.input, usage.cached, usage.parts.input_audio, usage.parts.input_image),
         (Some(132), Some(64), Some(13), Some(0))
     );
-    assert_eq!((usage.output, usage.output_audio), (Some(121), Some(91)));
+    assert_eq!((usage.output, usage.parts.output_audio), (Some(121), Some(91)));
     assert_eq!((finishes(&all[9]), finishes(&all[10])), (vec![FinishReason::Completed], vec![FinishReason::Canceled]));
     assert_eq!((decoder.response_id(), decoder.model()), (Some("resp_1"), Some("gpt-realtime")));
     decoder.begin_response();

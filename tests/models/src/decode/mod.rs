@@ -4,7 +4,7 @@ mod named;
 mod native;
 
 use serde_json::Value;
-use tokometer_decode::{Channels, EngineTiming, FinishReason, Framing, Route, StreamEvent, Usage};
+use tokometer_decode::{Channels, EngineTiming, FinishReason, Framing, Route, StreamEvent, TokenParts, Usage};
 
 /// The events of a whole body; for `Messages`, one message per line.
 pub fn events(route: Route, framing: Framing, body: &[u8]) -> Vec<StreamEvent> {
@@ -253,14 +253,16 @@ fn usage(usage: &Value, total: bool) -> Usage {
         cached: integer(&usage["prompt_tokens_details"]["cached_tokens"])
             .or(integer(&usage["cached_tokens"]))
             .or(integer(&usage["prompt_cache_hit_tokens"])),
-        cache_creation: integer(&usage["prompt_tokens_details"]["cache_write_tokens"])
-            .or(integer(&usage["prompt_tokens_details"]["created_cache_tokens"])),
         reasoning: integer(&usage["completion_tokens_details"]["reasoning_tokens"])
             .or(integer(&usage["completion_tokens_details"]["thinking_tokens"]))
             .or(integer(&usage["reasoning_tokens"])),
-        input_audio: modality(usage, "audio"),
-        input_image: modality(usage, "image"),
-        output_audio: integer(&usage["completion_tokens_details"]["audio_tokens"]),
+        parts: TokenParts {
+            cache_creation: integer(&usage["prompt_tokens_details"]["cache_write_tokens"])
+                .or(integer(&usage["prompt_tokens_details"]["created_cache_tokens"])),
+            input_audio: modality(usage, "audio"),
+            input_image: modality(usage, "image"),
+            output_audio: integer(&usage["completion_tokens_details"]["audio_tokens"]),
+        },
         total,
         early: false,
         cached_apart: false,

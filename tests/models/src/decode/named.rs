@@ -1,7 +1,7 @@
 //! The naive model of the dialects with typed events.
 
 use serde_json::Value;
-use tokometer_decode::{Channels, FinishReason, Framing, Route, StreamEvent, Usage};
+use tokometer_decode::{Channels, FinishReason, Framing, Route, StreamEvent, TokenParts, Usage};
 
 /// Fills the event from this value. `transcribes`: the event belongs to a transcription session.
 pub(super) fn read(event: &mut StreamEvent, route: Route, framing: Framing, value: &Value, transcribes: bool) {
@@ -177,18 +177,18 @@ fn token_usage(usage: &Value) -> Usage {
             "input_tokens" | "prompt_tokens" | "promptTokens" | "inputTokens" => set(&mut read.input, value),
             "output_tokens" | "completion_tokens" | "completionTokens" | "outputTokens" => set(&mut read.output, value),
             "cached_tokens" | "prompt_cache_hit_tokens" | "cache_read_input_tokens" => set(&mut read.cached, value),
-            "cache_creation_input_tokens" => set(&mut read.cache_creation, value),
+            "cache_creation_input_tokens" => set(&mut read.parts.cache_creation, value),
             "reasoning_tokens" => set(&mut outer_reasoning, value),
             "input_tokens_details" | "input_token_details" | "prompt_tokens_details" => {
                 for (key, value) in value.as_object().into_iter().flatten() {
                     match key.as_str() {
                         "cached_tokens" => set(&mut read.cached, value),
-                        "cache_write_tokens" | "created_cache_tokens" => set(&mut read.cache_creation, value),
-                        "audio_tokens" => set(&mut read.input_audio, value),
-                        "image_tokens" => set(&mut read.input_image, value),
+                        "cache_write_tokens" | "created_cache_tokens" => set(&mut read.parts.cache_creation, value),
+                        "audio_tokens" => set(&mut read.parts.input_audio, value),
+                        "image_tokens" => set(&mut read.parts.input_image, value),
                         "multimodal_tokens" => {
-                            set(&mut read.input_audio, &value["audio"]);
-                            set(&mut read.input_image, &value["image"]);
+                            set(&mut read.parts.input_audio, &value["audio"]);
+                            set(&mut read.parts.input_image, &value["image"]);
                         }
                         _ => {}
                     }
@@ -198,7 +198,7 @@ fn token_usage(usage: &Value) -> Usage {
                 for (key, value) in value.as_object().into_iter().flatten() {
                     match key.as_str() {
                         "reasoning_tokens" | "thinking_tokens" => set(&mut read.reasoning, value),
-                        "audio_tokens" => set(&mut read.output_audio, value),
+                        "audio_tokens" => set(&mut read.parts.output_audio, value),
                         _ => {}
                     }
                 }
@@ -227,11 +227,14 @@ fn message_usage(usage: &Value, early: bool) -> Option<Usage> {
         input: input.filter(|input| *input > 0),
         output: count("output_tokens").filter(|_| !early),
         cached,
-        cache_creation,
         reasoning: super::integer(&details["reasoning_tokens"])
             .or(super::integer(&details["thinking_tokens"]))
             .filter(|_| !early),
-        output_audio: super::integer(&details["audio_tokens"]).filter(|_| !early),
+        parts: TokenParts {
+            cache_creation,
+            output_audio: super::integer(&details["audio_tokens"]).filter(|_| !early),
+            ..TokenParts::default()
+        },
         total: true,
         early,
         cached_apart: true,

@@ -7,7 +7,7 @@ mod tests;
 use std::hint::black_box;
 
 use crate::measure::Parameters;
-use tokometer_decode::{Counter, EngineHabits, StreamEvent, Usage};
+use tokometer_decode::{Counter, EngineHabits, StreamEvent, TokenParts, Usage};
 
 /// Number of choices counted separately. With more choices, a count summed over choices is only a lower bound.
 const CHOICES: usize = 4;
@@ -121,16 +121,7 @@ struct LatestUsage {
     cached: Option<u64>,
     reasoning: Option<u64>,
     /// Boxed: few responses have these parts.
-    parts: Option<Box<Parts>>,
-}
-
-/// Parts of the counts that few engines report.
-#[derive(Clone, Copy, Debug, Default)]
-struct Parts {
-    cache_creation: Option<u64>,
-    input_audio: Option<u64>,
-    input_image: Option<u64>,
-    output_audio: Option<u64>,
+    parts: Option<Box<TokenParts>>,
 }
 
 /// Combined native counters of all choices.
@@ -159,16 +150,15 @@ pub(super) struct Step {
 /// The event's `usage`, if it has values. Every prompt has a token, so zero input and no output means "not counted yet"
 /// (Ollama's completions with `include_usage` have zeros in all events except the last).
 fn usage_of(event: &StreamEvent) -> Option<Usage> {
-    let usage = event.usage.map(|usage| Usage {
-        input: plausible(usage.input),
-        output: plausible(usage.output),
-        cached: plausible(usage.cached),
-        cache_creation: plausible(usage.cache_creation),
-        reasoning: plausible(usage.reasoning),
-        input_audio: plausible(usage.input_audio),
-        input_image: plausible(usage.input_image),
-        output_audio: plausible(usage.output_audio),
-        ..usage
+    let usage = event.usage.map(|mut usage| {
+        usage.parts.iter_mut().for_each(|count| *count = plausible(*count));
+        Usage {
+            input: plausible(usage.input),
+            output: plausible(usage.output),
+            cached: plausible(usage.cached),
+            reasoning: plausible(usage.reasoning),
+            ..usage
+        }
     });
     usage.filter(|usage| usage.input != Some(0) || usage.output.is_some_and(|output| output > 0))
 }
@@ -188,18 +178,15 @@ impl LatestUsage {
     /// Keeps the earlier value of each count that this `usage` lacks.
     fn update(&mut self, usage: Usage) {
         self.reasoning = usage.reasoning.or(self.reasoning);
-        let Usage { cache_creation, input_audio, input_image, output_audio, .. } = usage;
-        if cache_creation.or(input_audio).or(input_image).or(output_audio).is_some() {
+        let mut latest = usage.parts;
+        if latest != TokenParts::default() {
             let parts = self.parts.get_or_insert_default();
-            parts.cache_creation = cache_creation.or(parts.cache_creation);
-            parts.input_audio = input_audio.or(parts.input_audio);
-            parts.input_image = input_image.or(parts.input_image);
-            parts.output_audio = output_audio.or(parts.output_audio);
+            parts.iter_mut().zip(latest.iter_mut()).for_each(|(kept, count)| *kept = count.or(*kept));
         }
         if let Some(input) = usage.input {
             let omitted = |now: Option<u64>, kept: Option<u64>| if now.is_some() { 0 } else { kept.unwrap_or(0) };
             let created = self.parts.as_ref().and_then(|parts| parts.cache_creation);
-            let apart = omitted(usage.cached, self.cached).saturating_add(omitted(cache_creation, created));
+            let apart = omitted(usage.cached, self.cached).saturating_add(omitted(usage.parts.cache_creation, created));
             self.input = Some(if usage.cached_apart { input.saturating_add(apart) } else { input });
             self.early = usage.early;
         }
