@@ -72,7 +72,7 @@ impl Sink for Log {
         let mut reported = self.reported();
         // A request above the limit of open requests is recorded immediately, while older requests are in flight.
         let is_unobserved =
-            record.outcome == Outcome::Unobserved && record.chunks == 0 && record.output_tokens.is_none();
+            record.outcome == Outcome::Unobserved && record.tokens.chunks == 0 && record.tokens.output.is_none();
         let live = if is_unobserved { Totals::default() } else { std::mem::take(&mut reported.live) };
         if reported.recorded.0 != record.connection {
             reported.recorded = (record.connection, Vec::new());
@@ -128,7 +128,7 @@ impl Live for Handle {
 /// Asserts that the live token count ends at the exact count, unless it was already higher.
 fn reconciled(record: &Record, live: &Totals) {
     let more = live.reconciled.unwrap_or_default();
-    match record.output_tokens.filter(|count| count.source.is_exact()) {
+    match record.tokens.output.filter(|count| count.source.is_exact()) {
         Some(exact) => assert_eq!(live.tokens.max(exact.tokens) - live.tokens, more, "{record:?}"),
         None => assert_eq!(more, 0, "reconciled with a lower bound: {record:?}"),
     }
@@ -137,19 +137,20 @@ fn reconciled(record: &Record, live: &Totals) {
 /// Asserts the invariants of a record.
 fn consistent(record: &Record) {
     let order = |times: &[Option<Duration>]| times.iter().flatten().is_sorted();
-    let ended = Some(record.ended);
-    assert!(order(&[record.headers, record.first_event, record.first_token, record.last_token, ended]), "{record:?}");
-    assert!(order(&[record.first_token, record.first_visible, record.last_token, ended]), "{record:?}");
-    assert!(order(&[record.requested, ended]), "{record:?}");
-    assert!(record.delivery_blocked <= record.ended, "{record:?}");
-    assert_eq!(record.first_token.is_some(), record.chunks > 0, "{record:?}");
-    assert!(record.chunks <= record.events && record.stalls.map_or(0, u64::from) <= record.chunks, "{record:?}");
-    let rates = [record.decode_rate, record.decode_rate_at_least, record.time_per_output_token()];
+    let (times, chunks) = (&record.times, record.tokens.chunks);
+    let ended = Some(times.ended);
+    assert!(order(&[times.headers, times.first_event, times.first_token, times.last_token, ended]), "{record:?}");
+    assert!(order(&[times.first_token, times.first_visible, times.last_token, ended]), "{record:?}");
+    assert!(order(&[times.requested, ended]), "{record:?}");
+    assert!(record.blocked.total() <= times.ended, "{record:?}");
+    assert_eq!(times.first_token.is_some(), chunks > 0, "{record:?}");
+    assert!(chunks <= record.response.events && record.gaps.stalls.map_or(0, u64::from) <= chunks, "{record:?}");
+    let rates = [record.rate.exact, record.rate.at_least, record.time_per_output_token()];
     assert!(rates.iter().flatten().all(|rate| rate.is_finite() && *rate > 0.0), "{record:?}");
-    assert!(record.decode_rate.is_none() || record.decode_rate_at_least.is_none(), "{record:?}");
-    assert!(record.outcome != Outcome::Ok || record.status.is_some(), "{record:?}");
-    assert!(record.finish_reasons.len() <= 8);
+    assert!(record.rate.exact.is_none() || record.rate.at_least.is_none(), "{record:?}");
+    assert!(record.outcome != Outcome::Ok || record.response.status.is_some(), "{record:?}");
+    assert!(record.response.finish_reasons.len() <= 8);
     let longest = |text: &Option<Box<str>>, most| text.as_ref().is_none_or(|text| (1..=most).contains(&text.len()));
-    assert!(longest(&record.response_id, 128) && longest(&record.request_id, 128), "{record:?}");
-    assert!(longest(&record.error_type, 48) && longest(&record.labels.response_model, 128), "{record:?}");
+    assert!(longest(&record.response.id, 128) && longest(&record.request.id, 128), "{record:?}");
+    assert!(longest(&record.response.error_type, 48) && longest(&record.labels.response_model, 128), "{record:?}");
 }

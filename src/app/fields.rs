@@ -36,7 +36,7 @@ static FIELDS: [Field; 55] = fields! { |r|
     /// Outcome of the request ([Outcomes](metrics.md#outcomes)).
     outcome = r.outcome.as_str(),
     /// HTTP status; null if there was no response.
-    status = r.status,
+    status = r.response.status,
     /// Operation, by its OpenTelemetry name: `chat`, `text_completion`, `embeddings`, ...
     operation = r.labels.route.operation(),
     /// Engine that sent the response; null if it was not recognized.
@@ -54,71 +54,71 @@ static FIELDS: [Field; 55] = fields! { |r|
     /// Number of the request on its connection, from 0.
     sequence = r.sequence,
     /// `X-Request-Id` header of the request or, if absent, of the response.
-    request_id = r.request_id.as_deref(),
+    request_id = r.request.id.as_deref(),
     /// `id` of the response.
-    response_id = r.response_id.as_deref(),
+    response_id = r.response.id.as_deref(),
     /// Trace id from `traceparent`.
     trace_id = r.server_trace().map(|trace| format!("{:032x}", trace.trace_id)),
     /// Finish reasons of the choices that reported one; an empty list if none did.
-    finish_reasons = r.finish_reasons.iter().map(|reason| Value::from(reason.as_str())).collect::<Value>(),
+    finish_reasons = r.response.finish_reasons.iter().map(|reason| Value::from(reason.as_str())).collect::<Value>(),
     /// Prompt tokens.
-    input_tokens = r.input_tokens.map(|count| count.tokens),
+    input_tokens = r.tokens.input.map(|count| count.tokens),
     /// Source of the prompt token count.
-    input_tokens_source = r.input_tokens.map(|count| count.source.as_str()),
+    input_tokens_source = r.tokens.input.map(|count| count.source.as_str()),
     /// Input tokens read from a cache.
-    cached_tokens = r.cached_tokens,
+    cached_tokens = r.tokens.cached,
     /// Input tokens written to a cache.
-    cache_creation_tokens = r.cache_creation_tokens,
+    cache_creation_tokens = r.tokens.parts.cache_creation,
     /// Audio input tokens.
-    input_audio_tokens = r.input_audio_tokens,
+    input_audio_tokens = r.tokens.parts.input_audio,
     /// Image input tokens.
-    input_image_tokens = r.input_image_tokens,
+    input_image_tokens = r.tokens.parts.input_image,
     /// Reasoning output tokens.
-    reasoning_tokens = r.reasoning_tokens,
+    reasoning_tokens = r.tokens.reasoning,
     /// Audio output tokens.
-    output_audio_tokens = r.output_audio_tokens,
+    output_audio_tokens = r.tokens.parts.output_audio,
     /// Output tokens; for an aborted response, those up to the abort.
-    output_tokens = r.output_tokens.map(|count| count.tokens),
+    output_tokens = r.tokens.output.map(|count| count.tokens),
     /// Source of the output token count. `deltas_lower_bound` is a lower bound, `tokenizer` an estimate; all other
     /// sources are exact.
-    output_tokens_source = r.output_tokens.map(|count| count.source.as_str()),
+    output_tokens_source = r.tokens.output.map(|count| count.source.as_str()),
     /// Time to the end of the response headers.
-    time_to_headers_ms = since(r, r.headers),
+    time_to_headers_ms = since(r, r.times.headers),
     /// Time to the first event of a stream.
-    time_to_first_event_ms = since(r, r.first_event),
+    time_to_first_event_ms = since(r, r.times.first_event),
     /// Time to the first token of any kind in a stream.
-    time_to_first_token_ms = since(r, r.first_token),
+    time_to_first_token_ms = since(r, r.times.first_token),
     /// Time to the first visible content of a stream.
-    time_to_first_visible_ms = since(r, r.first_visible),
+    time_to_first_visible_ms = since(r, r.times.first_visible),
     /// Time to the last token of a stream.
-    last_token_ms = since(r, r.last_token),
+    last_token_ms = since(r, r.times.last_token),
     /// Time to the end of the request. A canceled request ends when the client closes its side of the connection.
-    ended_ms = since(r, Some(r.ended)),
+    ended_ms = since(r, Some(r.times.ended)),
     /// Time from the first byte of the request to its end.
-    duration_ms = milliseconds(Some(r.ended)),
+    duration_ms = milliseconds(Some(r.times.ended)),
     /// Decode rate: output tokens after the first event, divided by the time from the first token to the last. Null if
     /// the token count is not exact.
-    decode_tokens_per_second = r.decode_rate,
+    decode_tokens_per_second = r.rate.exact,
     /// Lower bound of the decode rate, if only a lower bound of the token count is known.
-    decode_tokens_per_second_at_least = r.decode_rate_at_least,
+    decode_tokens_per_second_at_least = r.rate.at_least,
     /// Decode rate estimated from the tokenizer's count.
-    decode_tokens_per_second_estimated = r.decode_rate_estimated,
+    decode_tokens_per_second_estimated = r.rate.estimated,
     /// Number of stream events that contained a token.
-    chunks = is_streamed(r).then_some(r.chunks),
+    chunks = is_streamed(r).then_some(r.tokens.chunks),
     /// Number of all stream events.
-    events = r.events,
+    events = r.response.events,
     /// Longest time between two tokens of one choice, excluding delays caused by tokometer itself.
-    longest_gap_ms = milliseconds(r.longest_gap),
+    longest_gap_ms = milliseconds(r.gaps.longest),
     /// Longest pause: the longest gap that the stream's own cadence does not explain ([Stalls](../concepts/stalls.md));
     /// null if there is none.
-    longest_pause_ms = milliseconds(r.longest_pause),
+    longest_pause_ms = milliseconds(r.gaps.longest_pause),
     /// Number of pauses above the stall threshold; null if tokometer's own delays may hide one.
-    stalls = r.stalls,
+    stalls = r.gaps.stalls,
     /// Total time for which tokometer's thread was not scheduled, during the request or before its first bytes were
     /// read. Each delay is underreported by up to 100 ms, because the timer that measures it is due every 100 ms.
-    late_ms = milliseconds(Some(r.late)),
+    late_ms = milliseconds(Some(r.gaps.late)),
     /// Time blocked on a slow client (backpressure).
-    delivery_blocked_ms = milliseconds(Some(r.delivery_blocked)),
+    delivery_blocked_ms = milliseconds(Some(r.blocked.total())),
     /// Minimum round-trip time between the server's host and the client in the 5 minutes (sysctl `tcp_min_rtt_wlen`)
     /// before the request ended; null if unknown.
     rtt_ms = milliseconds(network(r).rtt),
@@ -132,23 +132,23 @@ static FIELDS: [Field; 55] = fields! { |r|
     /// Whether packets were lost while the request was captured. If true, the request's times may be inexact.
     capture_loss = r.capture_loss,
     /// Time in the server's queue.
-    queue_time_ms = milliseconds(r.queue.map(|queue| queue.value)),
+    queue_time_ms = milliseconds(r.engine.queue.map(|queue| queue.value)),
     /// Source of the queue time ([Queue time](../concepts/queue-time.md)).
-    queue_time_source = r.queue.map(|queue| queue.source.as_str()),
+    queue_time_source = r.engine.queue.map(|queue| queue.source.as_str()),
     /// Model load time, as reported by the engine.
     engine_load_ms = timing(r).load_ms,
     /// Prefill time, as reported by the engine.
     engine_prefill_ms = timing(r).prefill_ms.or(timing(r).prompt_ms),
     /// Maximum output tokens set by the request.
-    max_tokens = r.max_tokens,
+    max_tokens = r.request.max_tokens,
     /// Data-parallel rank from the request's `X-Data-Parallel-Rank` header.
-    data_parallel_rank = r.targets.as_ref().and_then(|targets| targets.data_parallel_rank),
+    data_parallel_rank = r.request.targets.as_ref().and_then(|targets| targets.data_parallel_rank),
     /// `n` of the request; 1 if absent.
-    choices = r.choices,
+    choices = r.request.choices,
     /// Bytes of the request body.
-    request_bytes = r.request_bytes,
+    request_bytes = r.request.bytes,
     /// Bytes of the response body.
-    response_bytes = r.response_bytes,
+    response_bytes = r.response.bytes,
 };
 
 /// The phases of a request, each with the name and the meaning of its duration. The durations add up to `duration_ms`.
@@ -230,7 +230,7 @@ fn network(record: &Record) -> Network {
 }
 
 fn timing(record: &Record) -> EngineTiming {
-    record.timing.unwrap_or_default()
+    record.engine.timing.unwrap_or_default()
 }
 
 /// True for a token stream. For other responses, the chunk count is null, not zero.

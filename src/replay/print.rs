@@ -76,7 +76,7 @@ pub fn print(path: &Path, ports: &[u16], show: Show, settings: &Settings, out: &
 
 /// The timeline as a JSON member; null if no token arrival was observed.
 pub(super) fn drawn(line: Option<&TimeLine>, record: &Record) -> (&'static str, Value) {
-    ("timeline", line.map_or(Value::Null, |line| time_line(line, record.requested)))
+    ("timeline", line.map_or(Value::Null, |line| time_line(line, record.times.requested)))
 }
 
 /// `DIRECTORY/NAME` of a file, without the path above the directory and without the extension.
@@ -87,7 +87,7 @@ pub(super) fn named(path: &Path) -> String {
 }
 
 fn row(recording: &Recording, record: &Record, out: &mut impl Write) -> io::Result<()> {
-    let (name, queue) = (named(&recording.path), milliseconds(record.queue.map(|queue| queue.value)));
+    let (name, queue) = (named(&recording.path), milliseconds(record.engine.queue.map(|queue| queue.value)));
     writeln!(out, "{:<48} {} {queue:>10}", printable(&name), measured(record))
 }
 
@@ -100,11 +100,11 @@ pub(super) fn measured(record: &Record) -> String {
     format!(
         "{:<32} {:>7} {:<18} {:>10} {:>10} {:>8}",
         record.outcome.as_str(),
-        record.output_tokens.map_or("-".to_owned(), |count| count.tokens.to_string()),
-        record.output_tokens.map_or("-", |count| count.source.as_str()),
-        milliseconds(record.since_requested(record.first_token)),
-        milliseconds(record.since_requested(record.last_token)),
-        number(record.decode_rate, 1),
+        record.tokens.output.map_or("-".to_owned(), |count| count.tokens.to_string()),
+        record.tokens.output.map_or("-", |count| count.source.as_str()),
+        milliseconds(record.since_requested(record.times.first_token)),
+        milliseconds(record.since_requested(record.times.last_token)),
+        number(record.rate.exact, 1),
     )
 }
 

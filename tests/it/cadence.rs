@@ -46,9 +46,9 @@ fn steady_stream_of_fifty_tokens_per_event_has_no_stall() {
     // The cases: 32 ms per token, 105 ms per token, and irregular gaps like those measured with vLLM on a CPU.
     for gaps in [[1600; 6], [5250; 6], [1600, 2900, 1700, 2500, 1600, 300]] {
         let record = complete(stream(&gaps));
-        assert_eq!((record.stalls, slo(&record)), (Some(0), Verdict::Good), "{gaps:?}");
-        assert_eq!(record.longest_gap, gaps.iter().max().map(|gap| ms(*gap)), "the gap is recorded as it was");
-        assert!(record.longest_pause.is_none_or(|pause| pause <= ms(1000)), "{:?}", record.longest_pause);
+        assert_eq!((record.gaps.stalls, slo(&record)), (Some(0), Verdict::Good), "{gaps:?}");
+        assert_eq!(record.gaps.longest, gaps.iter().max().map(|gap| ms(*gap)), "the gap is recorded as it was");
+        assert!(record.gaps.longest_pause.is_none_or(|pause| pause <= ms(1000)), "{:?}", record.gaps.longest_pause);
     }
 }
 
@@ -59,7 +59,11 @@ fn stop_is_a_stall_at_any_number_of_tokens_per_event() {
             let mut gaps = [usual; 8];
             gaps[place] = stop;
             let record = complete(stream(&gaps));
-            assert_eq!((record.stalls, record.longest_pause), (Some(1), Some(ms(stop))), "{place} of {usual}");
+            assert_eq!(
+                (record.gaps.stalls, record.gaps.longest_pause),
+                (Some(1), Some(ms(stop))),
+                "{place} of {usual}"
+            );
             assert_eq!(slo(&record), Verdict::Bad(Reason::Stalled));
         }
     }
@@ -95,11 +99,15 @@ fn pause_of_tokometer_itself_is_not_a_stall_of_the_engine() {
     };
     let Replayed { records, gaps, .. } = frozen(ms(2450));
     let record = &records[0];
-    assert_eq!((record.stalls, record.late, record.chunks), (None, ms(2450), 94), "the engine may have paused, too");
+    assert_eq!(
+        (record.gaps.stalls, record.gaps.late, record.tokens.chunks),
+        (None, ms(2450), 94),
+        "the engine may have paused, too"
+    );
     assert_eq!(slo(record), Verdict::Excluded(Exclusion::Unknown));
-    assert_eq!((record.longest_gap, record.longest_pause), (Some(ms(30)), Some(ms(30))));
+    assert_eq!((record.gaps.longest, record.gaps.longest_pause), (Some(ms(30)), Some(ms(30))));
     assert_eq!(gaps.iter().map(|gap| gap.gap).collect::<Vec<_>>(), [ms(30); 10], "none from the batch read late");
-    assert_eq!(frozen(Duration::ZERO).records[0].stalls, Some(1), "the engine's own pause");
+    assert_eq!(frozen(Duration::ZERO).records[0].gaps.stalls, Some(1), "the engine's own pause");
 }
 
 #[test]
@@ -108,7 +116,7 @@ fn stall_of_the_engine_remains_when_tokometer_was_late_for_a_part_of_it() {
     wire.now += ms(7999);
     wire.observer.late(ms(1000));
     let record = complete(wire.events(&[DELTA]));
-    assert_eq!((record.stalls, record.longest_pause, record.late), (Some(1), Some(ms(7000)), ms(1000)));
+    assert_eq!((record.gaps.stalls, record.gaps.longest_pause, record.gaps.late), (Some(1), Some(ms(7000)), ms(1000)));
     assert_eq!(slo(&record), Verdict::Bad(Reason::Stalled));
 }
 
@@ -118,12 +126,12 @@ fn request_that_waited_for_tokometer_records_how_long() {
     wire.observer.late(ms(2450));
     let mut wire = wire.client(REQUEST);
     wire.observer.waited(ms(2198), wire.now);
-    assert_eq!(complete(wire.server(HEAD).events(&[DELTA])).late, ms(2198));
+    assert_eq!(complete(wire.server(HEAD).events(&[DELTA])).gaps.late, ms(2198));
     // A delay of the observer between two requests is recorded for neither of them.
     let mut wire = stream(&[30; 5]).events(&[FINISH, DONE]).server(LAST);
     wire.observer.late(ms(500));
     let Replayed { records, .. } = wire.client(REQUEST).close(Close::Finished { first: Side::Client });
-    assert_eq!(records.iter().map(|record| record.late).collect::<Vec<_>>(), [Duration::ZERO; 2]);
+    assert_eq!(records.iter().map(|record| record.gaps.late).collect::<Vec<_>>(), [Duration::ZERO; 2]);
 }
 
 /// Replays recordings of engines with a stream interval. The time between reads is set to 1.6 s, that is, 32 ms per
@@ -147,9 +155,13 @@ fn recordings_with_a_stream_interval_have_no_stall_at_any_speed() {
             replay(&recording, &observer::Settings::default()).records.pop().expect("one record")
         };
         let steady = record(Duration::ZERO);
-        assert!(steady.longest_gap >= Some(ms(1600)) && steady.chunks > 8, "{case}: {steady:?}");
-        assert_eq!((steady.stalls, slo(&steady)), (Some(0), Verdict::Good), "{case}");
+        assert!(steady.gaps.longest >= Some(ms(1600)) && steady.tokens.chunks > 8, "{case}: {steady:?}");
+        assert_eq!((steady.gaps.stalls, slo(&steady)), (Some(0), Verdict::Good), "{case}");
         let stopped = record(ms(30_000));
-        assert_eq!((stopped.stalls, slo(&stopped)), (Some(1), Verdict::Bad(Reason::Stalled)), "{case}: {stopped:?}");
+        assert_eq!(
+            (stopped.gaps.stalls, slo(&stopped)),
+            (Some(1), Verdict::Bad(Reason::Stalled)),
+            "{case}: {stopped:?}"
+        );
     }
 }

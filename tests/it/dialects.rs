@@ -58,15 +58,15 @@ fn stream_counts_match_the_server() {
         let Seen { record, stats } = through(case, case.body, "");
         let name = name(case);
         assert_eq!(stats.generation_tokens, 9, "{name}");
-        let input = record.input_tokens.map(|count| count.tokens).filter(|_| case.tells_input);
-        let finishes = if case.tells_finish { record.finish_reasons.as_slice() } else { &[] };
+        let input = record.tokens.input.map(|count| count.tokens).filter(|_| case.tells_input);
+        let finishes = if case.tells_finish { record.response.finish_reasons.as_slice() } else { &[] };
         // Triton (empty `count`) reports neither counts nor an end, so the output count is a lower bound.
         let reported = (
             record.outcome,
-            record.output_tokens.map(|count| (count.tokens, count.source.is_exact())),
+            record.tokens.output.map(|count| (count.tokens, count.source.is_exact())),
             input,
             finishes,
-            record.first_token.is_some(),
+            record.times.first_token.is_some(),
             record.labels.streaming,
         );
         let expected = (
@@ -94,7 +94,7 @@ fn body_counts_match_the_server() {
         let Seen { record, stats } = through(case, &body, "");
         let reported = (
             record.outcome,
-            record.output_tokens.map(|count| (count.tokens, count.source.is_exact())),
+            record.tokens.output.map(|count| (count.tokens, count.source.is_exact())),
             record.labels.streaming,
         );
         assert_eq!(stats.generation_tokens, 9, "{} {body}", name(case));
@@ -124,8 +124,8 @@ fn pooling_apis_report_input_tokens_only() {
         let case = Case { path, body, ..DEFAULT_CASE };
         let Seen { record, stats } = through(&case, body, "");
         assert_eq!(stats.prompt_tokens, 3, "{path}");
-        assert_eq!((record.outcome, record.input_tokens.map(|count| count.tokens)), (Outcome::Ok, Some(3)), "{path}");
-        assert_eq!(record.output_tokens, None, "{path}");
+        assert_eq!((record.outcome, record.tokens.input.map(|count| count.tokens)), (Outcome::Ok, Some(3)), "{path}");
+        assert_eq!(record.tokens.output, None, "{path}");
     }
 }
 
@@ -160,9 +160,9 @@ fn each_fault_yields_its_outcome() {
         ] {
             let Seen { record, stats } = through(case, case.body, fault);
             assert_eq!(stats.generation_tokens, tokens.unwrap_or(0), "{name} {fault}");
-            let counted = record.output_tokens.map(|count| count.tokens);
+            let counted = record.tokens.output.map(|count| count.tokens);
             if (record.outcome, counted) != (outcome, tokens) {
-                wrong.push(format!("{name} {fault}: {:?} {:?}", record.outcome, record.output_tokens));
+                wrong.push(format!("{name} {fault}: {:?} {:?}", record.outcome, record.tokens.output));
             }
         }
     }

@@ -40,10 +40,10 @@ fn prefill_leg_is_its_own_operation_without_output() {
     for path in ["/v1/chat/completions", "/v1/completions"] {
         let record = leg(path, true, 1);
         assert_eq!((record.labels.route.operation(), record.outcome), ("prefill", Outcome::Ok));
-        assert_eq!(record.input_tokens.map(|count| count.tokens), Some(900));
+        assert_eq!(record.tokens.input.map(|count| count.tokens), Some(900));
         // The prefill leg's token is not counted, because the decode engine reports the same token as its first one.
-        assert_eq!((record.output_tokens, record.labels.streaming), (None, Some(false)));
-        assert_eq!((record.labels.engine, record.max_tokens), (Some("vllm"), Some(1)));
+        assert_eq!((record.tokens.output, record.labels.streaming), (None, Some(false)));
+        assert_eq!((record.labels.engine, record.request.max_tokens), (Some("vllm"), Some(1)));
     }
     assert_eq!(leg("/v1/chat/completions", false, 1).labels.route, Route::Chat);
     assert_eq!(leg("/v1/chat/completions", true, 2).labels.route, Route::Chat);
@@ -66,8 +66,8 @@ fn context_only_request_is_a_prefill_leg_if_the_engine_reads_it() {
     for (max_tokens, answer) in [(100, answer), (1, answer), (1, "")] {
         let record = context_leg("context_only", max_tokens, answer);
         assert_eq!((record.labels.route, record.outcome), (Route::Prefill, Outcome::Ok), "{max_tokens} {answer}");
-        assert_eq!(record.input_tokens.map(|count| count.tokens), Some(900), "{max_tokens} {answer}");
-        assert_eq!(record.output_tokens, None, "{max_tokens} {answer}");
+        assert_eq!(record.tokens.input.map(|count| count.tokens), Some(900), "{max_tokens} {answer}");
+        assert_eq!(record.tokens.output, None, "{max_tokens} {answer}");
     }
     // An engine that does not know the key generates the whole response.
     assert_eq!(context_leg("context_only", 100, "").labels.route, Route::Chat);
@@ -94,5 +94,5 @@ fn prefill_leg_is_outside_objectives_and_in_series_of_its_own() {
     assert!(!requests.is_empty());
     assert!(requests.iter().all(|line| line.contains(r#"gen_ai_operation_name="prefill""#)), "{requests:?}");
     assert!(!page.contains("tokometer_wait_without_first_token_seconds_count{"), "{page}");
-    assert!(prefill.ended > Duration::ZERO);
+    assert!(prefill.times.ended > Duration::ZERO);
 }

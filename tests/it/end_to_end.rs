@@ -62,15 +62,15 @@ fn relay_counts_the_tokens_generated_and_received() {
     assert_eq!(replayed.in_flight, 0);
     for record in &replayed.records {
         assert_eq!(record.outcome, Outcome::Ok, "{record:?}");
-        assert_eq!(record.output_tokens.expect("usage was asked for").source, CountSource::Usage);
+        assert_eq!(record.tokens.output.expect("usage was asked for").source, CountSource::Usage);
         // On a busy machine a whole response may arrive in one read; then there is no time span to divide by.
-        let span = record.last_token.zip(record.first_token).map(|(last, first)| last - first);
+        let span = record.times.last_token.zip(record.times.first_token).map(|(last, first)| last - first);
         assert_eq!(
-            record.decode_rate.is_some(),
+            record.rate.exact.is_some(),
             span.expect("tokens came") >= observer::Settings::default().min_rate_span
         );
     }
-    let ours: u64 = replayed.records.iter().filter_map(|r| r.output_tokens).map(|n| n.tokens).sum();
+    let ours: u64 = replayed.records.iter().filter_map(|r| r.tokens.output).map(|n| n.tokens).sum();
     assert_eq!(ours, summary.tokens_from_usage);
     assert_eq!(ours, replayed.live_tokens);
     assert_eq!(ours, stats.generation_tokens);

@@ -192,17 +192,21 @@ fn cancelled_request_ends_when_the_client_left() {
     };
     let ms = |n| Some(Duration::from_millis(n));
     let waiting = cancelled(&[ROLE], &[]);
-    assert_eq!((waiting.outcome, Some(waiting.ended)), (Outcome::ClientAbortBeforeFirstToken, ms(3)));
-    assert_eq!(Some(waiting.closed), ms(204));
+    assert_eq!((waiting.outcome, Some(waiting.times.ended)), (Outcome::ClientAbortBeforeFirstToken, ms(3)));
+    assert_eq!(Some(waiting.times.closed), ms(204));
     let late = cancelled(&[ROLE], &[DELTA, DELTA]);
-    assert_eq!((late.outcome, Some(late.ended)), (Outcome::ClientAbortBeforeFirstToken, ms(3)));
-    assert_eq!((late.first_event, late.first_token, late.last_token), (ms(2), None, None), "{late:?}");
-    assert_eq!(late.output_tokens, None, "they were not delivered");
+    assert_eq!((late.outcome, Some(late.times.ended)), (Outcome::ClientAbortBeforeFirstToken, ms(3)));
+    assert_eq!(
+        (late.times.first_event, late.times.first_token, late.times.last_token),
+        (ms(2), None, None),
+        "{late:?}"
+    );
+    assert_eq!(late.tokens.output, None, "they were not delivered");
     let midway = cancelled(&[ROLE, DELTA], &[DELTA]);
-    assert_eq!((midway.outcome, Some(midway.ended)), (Outcome::ClientAbortMidStream, ms(4)));
-    assert_eq!((midway.first_token, midway.last_token), (ms(3), ms(205)));
+    assert_eq!((midway.outcome, Some(midway.times.ended)), (Outcome::ClientAbortMidStream, ms(4)));
+    assert_eq!((midway.times.first_token, midway.times.last_token), (ms(3), ms(205)));
     let whole = cancelled(&[ROLE, DELTA], &[DELTA, FINISH, DONE]);
-    assert_eq!((whole.outcome, Some(whole.ended)), (Outcome::Ok, ms(208)), "a half-closed client still reads");
+    assert_eq!((whole.outcome, Some(whole.times.ended)), (Outcome::Ok, ms(208)), "a half-closed client still reads");
 }
 
 #[test]
@@ -210,9 +214,9 @@ fn aborted_stream_keeps_partial_tokens() {
     let replayed = Wire::asked().server(HEAD).events(&[ROLE, DELTA, DELTA]).close(Close::Reset(Side::Client));
     let record = &replayed.records[0];
     assert_eq!(record.outcome, Outcome::ClientAbortMidStream);
-    let count = record.output_tokens.expect("two tokens were seen");
+    let count = record.tokens.output.expect("two tokens were seen");
     assert_eq!((count.tokens, count.source.is_exact()), (2, false));
-    assert_eq!(record.decode_rate, None, "the count is a lower bound");
+    assert_eq!(record.rate.exact, None, "the count is a lower bound");
 }
 
 #[test]
@@ -316,7 +320,7 @@ fn protocol_switch_ends_the_request_and_detaches() {
         .close(Close::Finished { first: Side::Client });
     assert_eq!(replayed.detached, [Detach::Upgraded]);
     assert_eq!(replayed.records.len(), 1);
-    assert_eq!((replayed.records[0].outcome, replayed.records[0].status), (Outcome::Ok, Some(101)));
+    assert_eq!((replayed.records[0].outcome, replayed.records[0].response.status), (Outcome::Ok, Some(101)));
 }
 
 #[test]
@@ -379,7 +383,7 @@ fn response_before_request_end_is_recorded_and_rest_ignored() {
         .events(&[DELTA, FINISH, DONE])
         .server(LAST)
         .close(Close::Finished { first: Side::Client });
-    let seen: Vec<_> = replayed.records.iter().map(|r| (r.outcome, r.requested.is_some())).collect();
+    let seen: Vec<_> = replayed.records.iter().map(|r| (r.outcome, r.times.requested.is_some())).collect();
     assert_eq!(seen, [(Outcome::Http4xx, false), (Outcome::Ok, true)]);
 }
 

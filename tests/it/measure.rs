@@ -38,19 +38,19 @@ fn times_count_from_the_last_byte_of_the_request() {
     let wire = after(Wire::open().client(&REQUEST[..50]), ms(500)).client(&REQUEST[50..]);
     let wire = after(wire.server(HEAD), ms(98)).events(&[ROLE, DELTA, FINISH, DONE]).server(LAST);
     let record = record(wire);
-    assert_eq!(record.since_requested(record.headers), Some(ms(1)));
-    assert_eq!(record.since_requested(record.first_event), Some(ms(100)));
-    assert_eq!(record.since_requested(record.first_token), Some(ms(101)));
-    assert_eq!(record.first_token, Some(ms(602)), "counted from the first byte");
+    assert_eq!(record.since_requested(record.times.headers), Some(ms(1)));
+    assert_eq!(record.since_requested(record.times.first_event), Some(ms(100)));
+    assert_eq!(record.since_requested(record.times.first_token), Some(ms(101)));
+    assert_eq!(record.times.first_token, Some(ms(602)), "counted from the first byte");
 }
 
 #[test]
 fn comments_are_not_events_and_roles_are_not_tokens() {
     let wire = Wire::asked().server(HEAD).events(&[": keep-alive", ": keep-alive", ROLE, DELTA, FINISH]).server(LAST);
     let record = record(wire);
-    assert_eq!(record.since_requested(record.first_event), Some(ms(4)));
-    assert_eq!(record.since_requested(record.first_token), Some(ms(5)));
-    assert_eq!((record.chunks, record.events), (1, 3));
+    assert_eq!(record.since_requested(record.times.first_event), Some(ms(4)));
+    assert_eq!(record.since_requested(record.times.first_token), Some(ms(5)));
+    assert_eq!((record.tokens.chunks, record.response.events), (1, 3));
 }
 
 #[test]
@@ -58,15 +58,15 @@ fn reasoning_and_tool_calls_are_tokens_but_not_visible() {
     let reasoning = r#"data: {"choices":[{"index":0,"delta":{"reasoning_content":"hm","content":null}}]}"#;
     let tool = r#"data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}}]}"#;
     let record = record(Wire::asked().server(HEAD).events(&[reasoning, tool, DELTA, FINISH]).server(LAST));
-    assert_eq!(record.since_requested(record.first_token), Some(ms(2)));
-    assert_eq!(record.since_requested(record.first_visible), Some(ms(4)));
+    assert_eq!(record.since_requested(record.times.first_token), Some(ms(2)));
+    assert_eq!(record.since_requested(record.times.first_visible), Some(ms(4)));
 }
 
 #[test]
 fn decode_rate_excludes_the_first_event() {
     let events = [DELTA; 5];
     let wire = Wire::asked().server(HEAD).events(&events).events(&[FINISH, &usage(5), DONE]).server(LAST);
-    let rate = record(wire).decode_rate.expect("five tokens by usage");
+    let rate = record(wire).rate.exact.expect("five tokens by usage");
     assert!((rate - 1000.0).abs() < 1e-6, "4 tokens in 4 ms, not {rate}");
 }
 
@@ -74,15 +74,15 @@ fn decode_rate_excludes_the_first_event() {
 fn single_write_response_has_no_decode_rate() {
     let all = [DELTA, DELTA, FINISH, &usage(2), DONE].map(chunk).concat();
     let record = record(Wire::asked().server(HEAD).server(&[&all[..], LAST].concat()));
-    assert_eq!((record.decode_rate, record.output_tokens.map(|n| n.tokens)), (None, Some(2)));
+    assert_eq!((record.rate.exact, record.tokens.output.map(|n| n.tokens)), (None, Some(2)));
 }
 
 #[test]
 fn inexact_count_gives_only_a_lower_bound_rate() {
     let record = record(Wire::asked().server(HEAD).events(&[DELTA, DELTA, DELTA, FINISH, DONE]).server(LAST));
-    assert_eq!(record.output_tokens.map(|n| n.source), Some(CountSource::Deltas));
-    assert_eq!(record.decode_rate, None);
-    assert!(record.decode_rate_at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6));
+    assert_eq!(record.tokens.output.map(|n| n.source), Some(CountSource::Deltas));
+    assert_eq!(record.rate.exact, None);
+    assert!(record.rate.at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6));
 }
 
 /// The first event has log probabilities of five tokens; events with three more tokens follow.
@@ -90,8 +90,8 @@ fn inexact_count_gives_only_a_lower_bound_rate() {
 fn lower_bound_rate_excludes_tokens_of_the_first_event() {
     let many = r#"data: {"choices":[{"index":0,"delta":{"content":"a"},"logprobs":{"content":[{},{},{},{},{}]}}]}"#;
     let record = record(Wire::asked().server(HEAD).events(&[many, DELTA, DELTA, DELTA, FINISH, DONE]).server(LAST));
-    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((5, CountSource::Deltas)));
-    assert!(record.decode_rate_at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6), "{record:?}");
+    assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source)), Some((5, CountSource::Deltas)));
+    assert!(record.rate.at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6), "{record:?}");
 }
 
 const TOOL: &str =
@@ -102,13 +102,13 @@ const TOOL: &str =
 fn rate_after_a_tool_call_of_unknown_size_is_a_lower_bound() {
     let counted = |n| record(Wire::asked().server(HEAD).events(&[TOOL, DELTA, DELTA, FINISH, &usage(n)]).server(LAST));
     let many = counted(40);
-    assert_eq!((many.decode_rate, many.time_per_output_token()), (None, None), "{many:?}");
-    assert!(many.decode_rate_at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6), "2 events in 2 ms: {many:?}");
+    assert_eq!((many.rate.exact, many.time_per_output_token()), (None, None), "{many:?}");
+    assert!(many.rate.at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6), "2 events in 2 ms: {many:?}");
     // One of the four tokens is the end-of-text token. Each of the three events has at least one token, so the first
     // event has exactly one.
     let few = counted(4);
-    assert!(few.decode_rate.is_some_and(|rate| (rate - 1500.0).abs() < 1e-6), "{few:?}");
-    assert!(few.time_per_output_token().is_some() && few.decode_rate_at_least.is_none());
+    assert!(few.rate.exact.is_some_and(|rate| (rate - 1500.0).abs() < 1e-6), "{few:?}");
+    assert!(few.time_per_output_token().is_some() && few.rate.at_least.is_none());
 }
 
 #[test]
@@ -116,11 +116,11 @@ fn rate_after_hidden_reasoning_is_a_lower_bound() {
     let usage =
         r#"data: {"choices":[],"usage":{"completion_tokens":40,"completion_tokens_details":{"reasoning_tokens":30}}}"#;
     let hidden = record(Wire::asked().server(HEAD).events(&[DELTA, DELTA, FINISH, usage]).server(LAST));
-    assert_eq!((hidden.decode_rate, hidden.reasoning_tokens), (None, Some(30)), "{hidden:?}");
-    assert!(hidden.decode_rate_at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6), "{hidden:?}");
+    assert_eq!((hidden.rate.exact, hidden.tokens.reasoning), (None, Some(30)), "{hidden:?}");
+    assert!(hidden.rate.at_least.is_some_and(|rate| (rate - 1000.0).abs() < 1e-6), "{hidden:?}");
     let shown = r#"data: {"choices":[{"index":0,"delta":{"reasoning_content":"hm"}}]}"#;
     let shown = record(Wire::asked().server(HEAD).events(&[shown, DELTA, DELTA, FINISH, usage]).server(LAST));
-    assert!(shown.decode_rate.is_some_and(|rate| (rate - 19_500.0).abs() < 1e-6), "39 tokens in 2 ms: {shown:?}");
+    assert!(shown.rate.exact.is_some_and(|rate| (rate - 19_500.0).abs() < 1e-6), "39 tokens in 2 ms: {shown:?}");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn values_that_the_client_determined_are_not_the_servers() {
     assert_eq!((usual.time_to_first_token(), usual.is_client_limited()), (Some(ms(2)), false));
     let blocked = Record { blocked: Blocked { waiting: ms(1), ..Blocked::default() }, ..usual.clone() };
     assert_eq!(blocked.time_to_first_token(), None);
-    let blocked = Record { delivery_blocked: ms(1), ..usual };
+    let blocked = usual.with(|r| r.blocked.decoding = ms(1));
     assert!(blocked.is_client_limited() && blocked.time_per_output_token().is_none());
 }
 
@@ -180,9 +180,9 @@ fn gap_is_reported_with_the_tokens_that_follow_it() {
     let wire = Wire::asked().server(HEAD).events(&[&with_usage(2)]);
     let wire = after(wire, ms(29)).events(&[&with_usage(5)]).events(&[FINISH, &usage(5), DONE]).server(LAST);
     let Replayed { records, gaps, .. } = wire.close(CLOSE);
-    assert_eq!(records[0].first_tokens, Some(2));
+    assert_eq!(records[0].tokens.first, Some(2));
     assert_eq!(gaps.iter().map(|g| (g.gap, g.tokens)).collect::<Vec<_>>(), [(ms(30), Some(3))]);
-    let rate = records[0].decode_rate.expect("three tokens after the first event");
+    let rate = records[0].rate.exact.expect("three tokens after the first event");
     assert!((rate - 100.0).abs() < 1e-6, "(5 - 2) in 30 ms, not {rate}");
 }
 
@@ -191,15 +191,19 @@ fn long_gap_is_a_stall_unless_blocked_on_the_client() {
     let stalled =
         after(Wire::asked().server(HEAD).events(&[DELTA]), ms(1500)).events(&[DELTA, FINISH, &usage(2)]).server(LAST);
     let stalled = record(stalled);
-    assert_eq!((stalled.stalls, stalled.delivery_blocked), (Some(1), Duration::ZERO));
+    assert_eq!((stalled.gaps.stalls, stalled.blocked.total()), (Some(1), Duration::ZERO));
 
     let mut wire = Wire::asked().server(HEAD).events(&[DELTA]);
     let since = wire.now;
     wire = after(wire, ms(1500));
     wire.observer.blocked(Direction::Response, since, since + ms(1500));
     let blocked = record(wire.events(&[DELTA, FINISH]).server(LAST));
-    assert_eq!((blocked.stalls, blocked.delivery_blocked), (Some(0), ms(1500)));
-    assert_eq!((blocked.longest_gap, blocked.longest_pause), (None, None), "a gap caused by the client is not counted");
+    assert_eq!((blocked.gaps.stalls, blocked.blocked.total()), (Some(0), ms(1500)));
+    assert_eq!(
+        (blocked.gaps.longest, blocked.gaps.longest_pause),
+        (None, None),
+        "a gap caused by the client is not counted"
+    );
 }
 
 /// Events that the server sent while the client did not read arrive in one burst. Their gaps are counted for no choice.
@@ -214,7 +218,7 @@ fn gaps_of_a_burst_after_a_blocked_client_are_not_counted() {
     wire = wire.server(&[chunk(&first), chunk(&second), chunk(&first), chunk(&second)].concat());
     wire = after(wire, ms(30)).events(&[&first, &second, FINISH, DONE]).server(LAST);
     let Replayed { records, gaps, .. } = wire.close(CLOSE);
-    assert_eq!((records[0].stalls, records[0].delivery_blocked), (Some(0), ms(9000)));
+    assert_eq!((records[0].gaps.stalls, records[0].blocked.total()), (Some(0), ms(9000)));
     assert!(gaps.iter().all(|gap| gap.gap >= ms(30) && gap.gap < ms(100)), "{gaps:?}");
     assert!(!gaps.is_empty());
 }
@@ -223,7 +227,7 @@ fn gaps_of_a_burst_after_a_blocked_client_are_not_counted() {
 fn queue_time_comes_from_body_or_llama_cpp_headers() {
     let llama: &[u8] = b"HTTP/1.1 200 OK\r\nServer: llama.cpp\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
     let by_head = record(after(Wire::asked(), ms(49)).server(llama).events(&[DELTA, FINISH]).server(LAST));
-    assert_eq!(by_head.queue.map(|q| (q.value, q.source)), Some((ms(50), QueueSource::HeaderTiming)));
+    assert_eq!(by_head.engine.queue.map(|q| (q.value, q.source)), Some((ms(50), QueueSource::HeaderTiming)));
 
     // The headers arrive late, in one read with the first token. The queue time is then the time of the token minus the
     // prompt time of 30 ms.
@@ -231,27 +235,30 @@ fn queue_time_comes_from_body_or_llama_cpp_headers() {
         r#"data: {"choices":[],"timings":{"prompt_n":9,"prompt_ms":30.0,"predicted_n":1,"predicted_ms":1.0}}"#;
     let together = [llama, &chunk(DELTA)[..]].concat();
     let late = record(after(Wire::asked(), ms(49)).server(&together).events(&[FINISH, timings]).server(LAST));
-    assert_eq!(late.queue.map(|q| (q.value, q.source)), Some((ms(20), QueueSource::HeaderTiming)));
+    assert_eq!(late.engine.queue.map(|q| (q.value, q.source)), Some((ms(20), QueueSource::HeaderTiming)));
     let unreported = record(after(Wire::asked(), ms(49)).server(&together).events(&[FINISH]).server(LAST));
-    assert_eq!(unreported.queue, None, "the prompt time is unknown");
+    assert_eq!(unreported.engine.queue, None, "the prompt time is unknown");
 
     let metrics = r#"data: {"choices":[],"usage":{"completion_tokens":1},"metrics":{"queue_time_ms":12.5}}"#;
     let in_band = record(Wire::asked().server(HEAD).events(&[DELTA, FINISH, metrics]).server(LAST));
-    assert_eq!(in_band.queue.map(|q| (q.value, q.source)), Some((Duration::from_micros(12_500), QueueSource::InBand)));
+    assert_eq!(
+        in_band.engine.queue.map(|q| (q.value, q.source)),
+        Some((Duration::from_micros(12_500), QueueSource::InBand))
+    );
 
     let unknown = record(after(Wire::asked(), ms(49)).server(HEAD).events(&[DELTA, FINISH]).server(LAST));
-    assert_eq!(unknown.queue, None, "vLLM sends its headers before queueing");
+    assert_eq!(unknown.engine.queue, None, "vLLM sends its headers before queueing");
 }
 
 #[test]
 fn an_explicit_zero_is_not_missing() {
     let record = record(Wire::asked().server(HEAD).events(&[ROLE, FINISH, &usage(0), DONE]).server(LAST));
-    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((0, CountSource::Usage)));
+    assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source)), Some((0, CountSource::Usage)));
 }
 
 #[test]
 fn body_with_undecodable_coding_is_not_parsed() {
     let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: gzip, chunked\r\n\r\n";
     let record = record(Wire::asked().server(head).events(&[DELTA, FINISH]).server(LAST));
-    assert_eq!((record.output_tokens, record.first_token), (None, None));
+    assert_eq!((record.tokens.output, record.times.first_token), (None, None));
 }

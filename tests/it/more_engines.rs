@@ -47,9 +47,9 @@ fn pooling_apis_are_ok_without_output() {
         let record =
             response_complete(asked(path, r#"{"model":"m","input":"a"}"#), "200 OK", "server: uvicorn\r\n", USAGE);
         assert_eq!((record.labels.route.operation(), record.outcome), (operation, Outcome::Ok), "{path}");
-        let input = record.input_tokens.expect("input tokens in usage");
+        let input = record.tokens.input.expect("input tokens in usage");
         assert_eq!((input.tokens, input.source), (9, CountSource::Usage));
-        assert_eq!((record.output_tokens, record.first_token, record.decode_rate), (None, None, None));
+        assert_eq!((record.tokens.output, record.times.first_token, record.rate.exact), (None, None, None));
         assert_eq!(record.labels.request_model.as_deref(), Some("m"));
         assert_eq!((record.labels.engine, record.labels.streaming), (Some("vllm"), Some(false)));
     }
@@ -59,7 +59,10 @@ fn pooling_apis_are_ok_without_output() {
         "",
         r#"{"error":{"type":"not_supported_error"}}"#,
     );
-    assert_eq!((record.outcome, record.error_type.as_deref()), (Outcome::Http5xx, Some("not_supported_error")));
+    assert_eq!(
+        (record.outcome, record.response.error_type.as_deref()),
+        (Outcome::Http5xx, Some("not_supported_error"))
+    );
 }
 
 /// One element of an SGLang array (0.5.23, python/sglang/srt/managers/tokenizer_manager.py and
@@ -88,8 +91,12 @@ fn array_elements_are_summed_only_if_complete() {
         ("/embed", r#"{"inputs":"a"}"#, "[[0.1,0.2]]", None, None),
     ] {
         let record = response_complete(asked(path, body), "200 OK", "", response);
-        assert_eq!((record.outcome, record.choices, record.output_tokens), (Outcome::Ok, 1, None), "{path} {body}");
-        let reported = record.input_tokens.map(|count| (count.tokens, count.source));
+        assert_eq!(
+            (record.outcome, record.request.choices, record.tokens.output),
+            (Outcome::Ok, 1, None),
+            "{path} {body}"
+        );
+        let reported = record.tokens.input.map(|count| (count.tokens, count.source));
         assert_eq!(reported, input.map(|tokens| (tokens, CountSource::NativeCounter)), "{path} {body}");
         assert_eq!(record.labels.engine, engine, "{path} {body}");
     }
@@ -107,7 +114,7 @@ fn request_body_selects_the_api_on_a_shared_path() {
         let response = r#"{"choices":[{"index":0,"message":{"content":"a"},"text":"a","finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#;
         let record = response_complete(asked("/invocations", body), "200 OK", "", response);
         assert_eq!((record.labels.route.operation(), record.outcome), (operation, Outcome::Ok), "{body}");
-        let output = record.output_tokens.map(|count| count.tokens);
+        let output = record.tokens.output.map(|count| count.tokens);
         assert_eq!(output, matches!(operation, "chat" | "text_completion").then_some(2), "{body}");
     }
 }
@@ -128,13 +135,13 @@ fn vertex_generate_predictions_are_counted() {
         &format!(r#"{{"predictions":[{}]}}"#, response(5)),
     );
     assert_eq!((one.labels.route.operation(), one.labels.engine), ("text_completion", Some("sglang")));
-    let counts = |record: &Record| (record.input_tokens.map(|n| n.tokens), record.output_tokens.map(|n| n.tokens));
-    assert_eq!((one.outcome, counts(&one), one.max_tokens), (Outcome::Ok, (Some(3), Some(5)), Some(9)));
+    let counts = |record: &Record| (record.tokens.input.map(|n| n.tokens), record.tokens.output.map(|n| n.tokens));
+    assert_eq!((one.outcome, counts(&one), one.request.max_tokens), (Outcome::Ok, (Some(3), Some(5)), Some(9)));
     let two = format!(r#"{{"instances":[{{"input_ids":[1]}},{{"input_ids":[2]}}],{sampling}}}"#);
     let body = format!(r#"{{"predictions":[{},{}]}}"#, response(5), response(2));
     let record = response_complete(asked("/vertex_generate", &two), "200 OK", "", &body);
-    assert_eq!((record.outcome, counts(&record), record.choices), (Outcome::Ok, (Some(6), Some(7)), 2));
-    assert_eq!(record.finish_reasons.len(), 2);
+    assert_eq!((record.outcome, counts(&record), record.request.choices), (Outcome::Ok, (Some(6), Some(7)), 2));
+    assert_eq!(record.response.finish_reasons.len(), 2);
     // An incomplete array yields no sum.
     let record = response_complete(
         asked("/vertex_generate", &two),
@@ -142,12 +149,12 @@ fn vertex_generate_predictions_are_counted() {
         "",
         &format!(r#"{{"predictions":[{}]}}"#, response(5)),
     );
-    assert_eq!(record.input_tokens, None);
+    assert_eq!(record.tokens.input, None);
     let stream = r#"{"instances":[{"text":"a"}],"parameters":{"stream":true}}"#;
     let event = format!("data: {}", response(4));
     let wire = asked("/vertex_generate", stream).server(SSE).events(&[&event, "data: [DONE]"]).server(LAST);
     let record = one_of(wire);
-    assert_eq!((record.outcome, counts(&record), record.chunks), (Outcome::Ok, (Some(3), Some(4)), 1));
+    assert_eq!((record.outcome, counts(&record), record.tokens.chunks), (Outcome::Ok, (Some(3), Some(4)), 1));
     let record =
         response_complete(asked("/vertex_generate", &two), "400 Bad Request", "", r#"{"error":{"message":"m"}}"#);
     assert_eq!(record.outcome, Outcome::Http4xx);
@@ -163,7 +170,7 @@ fn vertex_text_predictions_have_no_counts() {
         let body = format!(r#"{{"instances":[{instances}]}}"#);
         let record = response_complete(asked("/vertex", &body), "200 OK", "", r#"{"predictions":["A fish."]}"#);
         assert_eq!((record.labels.route.operation(), record.outcome), (operation, Outcome::Ok));
-        assert_eq!((record.output_tokens, record.input_tokens, record.max_tokens), (None, None, Some(7)));
+        assert_eq!((record.tokens.output, record.tokens.input, record.request.max_tokens), (None, None, Some(7)));
         let record = response_complete(asked("/vertex", &body), "200 OK", "", r#"{"predictions":[""]}"#);
         assert_eq!(record.outcome, Outcome::NoOutput);
     }
@@ -191,7 +198,7 @@ fn plain_text_transcription_is_ok() {
     ] {
         let record = text(content_type, path, body);
         assert_eq!((record.outcome, record.labels.streaming), (outcome, Some(false)), "{content_type} {body:?}");
-        assert_eq!((record.output_tokens, record.first_token), (None, None), "no token count in the response");
+        assert_eq!((record.tokens.output, record.times.first_token), (None, None), "no token count in the response");
     }
     assert_eq!(text("text/plain", "/v1/audio/translations", "Hello.").outcome, Outcome::Ok);
     assert_eq!(text("text/plain", "/v1/chat/completions", "Hello.").outcome, Outcome::Ok, "not a chat body");
@@ -208,8 +215,8 @@ fn background_response_is_ok() {
         );
         let record =
             response_complete(asked("/v1/responses", r#"{"input":"a","background":true}"#), "200 OK", "", &body);
-        assert_eq!((record.outcome, record.output_tokens), (outcome, None), "{status}");
-        assert_eq!(record.response_id.as_deref(), Some("resp_1"));
+        assert_eq!((record.outcome, record.tokens.output), (outcome, None), "{status}");
+        assert_eq!(record.response.id.as_deref(), Some("resp_1"));
     }
     // A stream with only this event was truncated.
     const CREATED: &str = r#"data: {"type":"response.created","response":{"status":"in_progress"}}"#;
@@ -226,14 +233,14 @@ fn triton_stream_ends_with_its_body() {
     let closed = Close::Finished { first: Side::Client };
     let whole = one(stream().server(LAST), closed);
     assert_eq!((whole.outcome, whole.labels.engine), (Outcome::Ok, Some("triton")));
-    assert_eq!(whole.output_tokens.map(|n| (n.tokens, n.source)), Some((3, CountSource::Deltas)));
-    assert_eq!((whole.input_tokens, whole.chunks), (None, 3));
+    assert_eq!(whole.tokens.output.map(|n| (n.tokens, n.source)), Some((3, CountSource::Deltas)));
+    assert_eq!((whole.tokens.input, whole.tokens.chunks), (None, 3));
     assert_eq!(one(stream(), Close::Finished { first: Side::Server }).outcome, Outcome::Truncated);
     assert_eq!(one(stream(), closed).outcome, Outcome::ClientAbortMidStream);
     assert_eq!(one(stream().events(&[ERROR]).server(LAST), closed).outcome, Outcome::ErrorInStream);
     let body = r#"{"model_name":"m","model_version":"1","text_output":"abc"}"#;
     let record = response_complete(asked("/v2/models/m/versions/1/generate", "{}"), "200 OK", "", body);
-    assert_eq!((record.outcome, record.output_tokens), (Outcome::Ok, None), "no token count in the response");
+    assert_eq!((record.outcome, record.tokens.output), (Outcome::Ok, None), "no token count in the response");
 }
 
 #[test]
@@ -243,8 +250,8 @@ fn vllm_token_route_is_counted_exactly() {
     const END: &str = r#"data: {"request_id":"g","choices":[{"index":0,"token_ids":[4],"finish_reason":"length"}]}"#;
     let wire = asked("/inference/v1/generate", r#"{"token_ids":[5],"stream":true}"#).server(SSE);
     let record = one(wire.events(&[FIRST, END, "data: [DONE]"]).server(LAST), Close::Finished { first: Side::Client });
-    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((4, CountSource::TokenIds)));
-    assert_eq!((record.outcome, record.first_tokens), (Outcome::Ok, Some(3)));
+    assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source)), Some((4, CountSource::TokenIds)));
+    assert_eq!((record.outcome, record.tokens.first), (Outcome::Ok, Some(3)));
 }
 
 #[test]
@@ -257,8 +264,8 @@ fn tensorrt_llm_empty_delta_is_a_token_and_error_truncates() {
     let wire = asked("/v1/chat/completions", r#"{"stream":true}"#).server(head).events(&[ROLE, EMPTY, TEXT]);
     let record = one(wire, Close::Finished { first: Side::Server });
     assert_eq!((record.outcome, record.labels.engine), (Outcome::Truncated, Some("tensorrt_llm")));
-    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((2, CountSource::Deltas)));
-    assert!(record.first_token < record.first_visible);
+    assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source)), Some((2, CountSource::Deltas)));
+    assert!(record.times.first_token < record.times.first_visible);
 }
 
 #[test]
@@ -269,7 +276,7 @@ fn dynamo_reports_queue_time_in_band() {
     let wire =
         asked("/v1/chat/completions", r#"{"stream":true}"#).server(SSE).server(&chunk("event: request_id\n: \"a\""));
     let record = one(wire.events(&[TEXT, END, "data: [DONE]"]).server(LAST), Close::Finished { first: Side::Client });
-    let queue = record.queue.expect("a queue time");
+    let queue = record.engine.queue.expect("a queue time");
     assert_eq!((queue.value.as_micros(), queue.source), (12_500, QueueSource::InBand));
-    assert_eq!((record.labels.engine, record.outcome, record.events), (Some("dynamo"), Outcome::Ok, 3));
+    assert_eq!((record.labels.engine, record.outcome, record.response.events), (Some("dynamo"), Outcome::Ok, 3));
 }

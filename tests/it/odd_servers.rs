@@ -38,15 +38,15 @@ pub(crate) fn responses(path: &str, headers: &str, body: &str) -> Replayed {
 type Summary = (Outcome, Option<bool>, Option<u64>, Option<CountSource>, Option<u64>, Option<u64>, u64);
 
 fn summary(record: &Record) -> Summary {
-    let output = record.output_tokens;
+    let output = record.tokens.output;
     (
         record.outcome,
         record.labels.streaming,
         output.map(|count| count.tokens),
         output.map(|count| count.source),
-        record.input_tokens.map(|count| count.tokens),
-        record.cached_tokens,
-        record.chunks,
+        record.tokens.input.map(|count| count.tokens),
+        record.tokens.cached,
+        record.tokens.chunks,
     )
 }
 
@@ -56,7 +56,7 @@ pub(crate) type Counted = (Outcome, Option<(u64, CountSource)>);
 pub(crate) fn counted(path: &str, headers: &str, body: &str) -> Counted {
     let replayed = responses(path, headers, body);
     let record = &replayed.records[0];
-    (record.outcome, record.output_tokens.map(|count| (count.tokens, count.source)))
+    (record.outcome, record.tokens.output.map(|count| (count.tokens, count.source)))
 }
 
 pub(crate) fn sse(events: &[&str]) -> String {
@@ -111,7 +111,7 @@ fn body_is_read_by_its_content_if_its_type_is_missing_or_wrong() {
         let replayed = responses(CHAT, headers, body);
         let record = &replayed.records[0];
         assert_eq!((record.outcome, record.labels.streaming), (Outcome::Ok, Some(false)), "{headers:?}");
-        assert_eq!(record.output_tokens.map(|count| count.tokens), Some(2), "{headers:?}");
+        assert_eq!(record.tokens.output.map(|count| count.tokens), Some(2), "{headers:?}");
     }
 }
 
@@ -130,7 +130,7 @@ fn unreadable_response_is_ok_without_counts() {
         let replayed = responses(path, headers, &body);
         let record = &replayed.records[0];
         assert_eq!((record.outcome, record.unread), (Outcome::Ok, true), "{headers:?} {body}");
-        assert_eq!((record.output_tokens, record.first_token), (None, None), "{headers:?} {body}");
+        assert_eq!((record.tokens.output, record.times.first_token), (None, None), "{headers:?} {body}");
         assert_eq!(replayed.unread, [(Message::Response, Unread::UnknownFormat)], "{headers:?} {body}");
     }
 }
@@ -168,7 +168,7 @@ fn engine_that_gives_up_is_an_error() {
     let replayed = responses("/generate", SSE, &stream);
     let record = &replayed.records[0];
     assert_eq!(record.outcome, Outcome::ErrorInStream);
-    assert_eq!(record.finish_reasons.iter().map(|reason| reason.as_str()).collect::<Vec<_>>(), ["abort"]);
+    assert_eq!(record.response.finish_reasons.iter().map(|reason| reason.as_str()).collect::<Vec<_>>(), ["abort"]);
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn running_usage_is_a_count_only_if_the_last_event_has_it() {
             Wire::open().client(&request(CHAT)).server(head).events(&events).close(Close::Reset(Side::Client));
         let record = &replayed.records[0];
         assert_eq!(record.outcome, Outcome::ClientAbortMidStream);
-        record.output_tokens.map(|count| (count.tokens, count.source))
+        record.tokens.output.map(|count| (count.tokens, count.source))
     };
     // The engine may have made more tokens than the client received.
     assert_eq!(cut(&[1, 2, 5, 6]), Some((6, CountSource::Deltas)));
@@ -270,16 +270,16 @@ fn text_in_other_json_types_is_a_token() {
     ] {
         let replayed = responses(CHAT, SSE, &sse(&[&chat(text), &chat(text), STOP, DONE]));
         let record = &replayed.records[0];
-        assert_eq!((record.outcome, record.chunks), (Outcome::Ok, 2), "{text}");
-        assert!(record.first_token.is_some(), "{text}");
+        assert_eq!((record.outcome, record.tokens.chunks), (Outcome::Ok, 2), "{text}");
+        assert!(record.times.first_token.is_some(), "{text}");
     }
     for empty in [r#"{"content":[]}"#, r#"{"content":[{"type":"text","text":""}]}"#, r#"{"tool_calls":{}}"#] {
         let replayed = responses(CHAT, SSE, &sse(&[&chat(empty), STOP, DONE]));
-        assert_eq!((replayed.records[0].chunks, replayed.records[0].outcome), (0, Outcome::NoOutput), "{empty}");
+        assert_eq!((replayed.records[0].tokens.chunks, replayed.records[0].outcome), (0, Outcome::NoOutput), "{empty}");
     }
     let triton = r#"{"model_name":"e","model_version":"1","text_output":["a","b"]}"#;
     let replayed = responses("/v2/models/e/generate_stream", SSE, &sse(&[triton, triton]));
-    assert_eq!((replayed.records[0].outcome, replayed.records[0].chunks), (Outcome::Ok, 2));
+    assert_eq!((replayed.records[0].outcome, replayed.records[0].tokens.chunks), (Outcome::Ok, 2));
 }
 
 /// Input and cached tokens of a response.
@@ -287,7 +287,7 @@ fn input(path: &str, headers: &str, body: &str) -> (Option<u64>, Option<u64>) {
     let replayed = responses(path, headers, body);
     let record = &replayed.records[0];
     assert_eq!(record.outcome, Outcome::Ok, "{body}");
-    (record.input_tokens.map(|count| count.tokens), record.cached_tokens)
+    (record.tokens.input.map(|count| count.tokens), record.tokens.cached)
 }
 
 #[test]
@@ -356,5 +356,5 @@ fn token_that_arrives_after_the_client_left_is_not_counted() {
     let replayed = wire.events(&[&event]).close(Close::Reset(Side::Client));
     let record = &replayed.records[0];
     assert_eq!(record.outcome, Outcome::ClientAbortBeforeFirstToken);
-    assert_eq!((record.output_tokens, record.first_token, record.last_token), (None, None, None));
+    assert_eq!((record.tokens.output, record.times.first_token, record.times.last_token), (None, None, None));
 }

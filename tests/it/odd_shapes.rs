@@ -21,7 +21,7 @@ fn chat(delta: &str) -> String {
 /// The events with tokens, and the outcome.
 fn chunks(path: &str, headers: &str, body: &str) -> (u64, Outcome) {
     let replayed = responses(path, headers, body);
-    (replayed.records[0].chunks, replayed.records[0].outcome)
+    (replayed.records[0].tokens.chunks, replayed.records[0].outcome)
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn counts_in_other_places_and_types_are_read() {
     ] {
         let replayed = responses(CHAT, SSE, &ended(&format!(r#"{{"choices":[],"usage":{usage}}}"#)));
         let record = &replayed.records[0];
-        assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((4, CountSource::Usage)), "{usage}");
-        assert_eq!(record.input_tokens.map(|count| count.tokens), Some(9), "{usage}");
+        assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source)), Some((4, CountSource::Usage)), "{usage}");
+        assert_eq!(record.tokens.input.map(|count| count.tokens), Some(9), "{usage}");
     }
     let of_choice = |choice: &str| format!(r#"{{"id":"c","choices":[{{"index":0,{choice}}}]}}"#);
     for last in [
@@ -168,7 +168,7 @@ fn stream_with_unusual_framing_is_read() {
         let replayed = responses(CHAT, headers, &body);
         let record = &replayed.records[0];
         assert_eq!((record.outcome, record.labels.streaming), (Outcome::Ok, Some(false)), "{headers:?}");
-        assert_eq!(record.output_tokens.map(|count| count.tokens), Some(1), "{headers:?}");
+        assert_eq!(record.tokens.output.map(|count| count.tokens), Some(1), "{headers:?}");
     }
 }
 

@@ -33,7 +33,7 @@ fn engine_is_detected_correctly_or_not_at_all() {
             let Some(record) = record_of(&recording, &settings) else { continue };
             let seen = record.labels.engine;
             assert!(seen.is_none_or(|seen| seen == engine), "{}: {seen:?}", path.display());
-            let ok = record.status == Some(200);
+            let ok = record.response.status == Some(200);
             *table.entry((record.labels.route.name(), ok, seen.unwrap_or("-"))).or_default() += 1;
             if ok && record.labels.route.is_read() {
                 responses += 1;

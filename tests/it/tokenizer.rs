@@ -120,7 +120,7 @@ impl Rig {
 
     /// The output count of the next record.
     fn count(&self) -> Option<(u64, CountSource)> {
-        self.next().output_tokens.map(|count| (count.tokens, count.source))
+        self.next().tokens.output.map(|count| (count.tokens, count.source))
     }
 
     fn uncounted(&self) -> BTreeMap<&'static str, u64> {
@@ -148,15 +148,15 @@ fn uncounted_response_gets_a_tokenizer_count() {
     let rig = Rig::of(Words);
     rig.says(&["a b c", " d e", " f g h i j"]);
     let record = rig.next();
-    let count = record.output_tokens.unwrap();
+    let count = record.tokens.output.unwrap();
     assert_eq!((count.tokens, count.source), (10, CountSource::Tokenizer));
     assert!(!count.source.is_exact(), "a tokenizer count is an estimate");
-    assert_eq!((record.outcome, record.chunks), (Outcome::Ok, 3));
+    assert_eq!((record.outcome, record.tokens.chunks), (Outcome::Ok, 3));
     // There are 10 tokens, 3 of them in the first event. The last event arrives 2 ms after the first.
     let near = |rate: Option<f64>, expected: f64| rate.is_some_and(|rate| (rate - expected).abs() < 1e-6);
-    assert!(near(record.decode_rate_estimated, 3500.0), "{:?}", record.decode_rate_estimated);
-    assert!(near(record.decode_rate_at_least, 1000.0), "the lower bound is kept: {:?}", record.decode_rate_at_least);
-    assert_eq!((record.decode_rate, record.time_per_output_token()), (None, None), "only with exact counts");
+    assert!(near(record.rate.estimated, 3500.0), "{:?}", record.rate.estimated);
+    assert!(near(record.rate.at_least, 1000.0), "the lower bound is kept: {:?}", record.rate.at_least);
+    assert_eq!((record.rate.exact, record.time_per_output_token()), (None, None), "only with exact counts");
     assert_eq!(rig.uncounted(), BTreeMap::new());
 }
 
@@ -165,8 +165,8 @@ fn response_with_usage_is_not_tokenized() {
     let rig = Rig::of(Words);
     rig.round_trip(REQUEST, &stream(&["a b c", " d e"], &[FINISH, USAGE, DONE]));
     let record = rig.next();
-    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((4, CountSource::Usage)));
-    assert!(record.decode_rate.is_some() && record.decode_rate_estimated.is_none());
+    assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source)), Some((4, CountSource::Usage)));
+    assert!(record.rate.exact.is_some() && record.rate.estimated.is_none());
     assert_eq!(rig.uncounted(), BTreeMap::new(), "nothing to count");
 }
 
@@ -175,10 +175,10 @@ fn engine_span_count_wins_over_tokenizer_count() {
     let rig = Rig::of(Words);
     rig.says(&["a b c", " d e", " f"]);
     let mut record = rig.next();
-    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((6, CountSource::Tokenizer)));
+    assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source)), Some((6, CountSource::Tokenizer)));
     record.complete(EngineSpan { completion_tokens: Some(7), ..EngineSpan::default() });
-    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((7, CountSource::EngineSpan)));
-    assert!(record.decode_rate.is_some() && record.decode_rate_estimated.is_none(), "the estimate is removed");
+    assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source)), Some((7, CountSource::EngineSpan)));
+    assert!(record.rate.exact.is_some() && record.rate.estimated.is_none(), "the estimate is removed");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn text_of_aborted_response_is_counted() {
     rig.round_trip(REQUEST, &stream(&["a b c", " d e"], &[])[..4]);
     let record = rig.next();
     assert_eq!(record.outcome, Outcome::ClientAbortMidStream);
-    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((5, CountSource::Tokenizer)));
+    assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source)), Some((5, CountSource::Tokenizer)));
 }
 
 #[test]
@@ -198,8 +198,8 @@ fn non_streamed_response_is_counted_without_rate() {
     let request = "POST /v2/models/m/generate HTTP/1.1\r\ncontent-length: 18\r\n\r\n{\"text_input\":\"a\"}";
     rig.round_trip(request.as_bytes(), &[[head, body.to_owned()].concat().into_bytes()]);
     let record = rig.next();
-    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((3, CountSource::Tokenizer)));
-    assert_eq!((record.decode_rate_estimated, record.decode_rate_at_least), (None, None));
+    assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source)), Some((3, CountSource::Tokenizer)));
+    assert_eq!((record.rate.estimated, record.rate.at_least), (None, None));
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn stop_counts_waiting_texts_within_the_timeout() {
     rig.says(&["a b c"]);
     rig.says(&["a b c d"]);
     rig.counting.stop(PATIENCE);
-    let now: Vec<_> = rig.out.try_iter().map(|record| record.output_tokens.unwrap().tokens).collect();
+    let now: Vec<_> = rig.out.try_iter().map(|record| record.tokens.output.unwrap().tokens).collect();
     assert_eq!((now, rig.counting.waiting()), (vec![3, 4], 0));
 }
 

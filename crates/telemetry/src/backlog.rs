@@ -235,7 +235,10 @@ mod tests {
         }
         // Half of the queue is reserved for requests with a valid response.
         assert_eq!((sum.reported.load(SeqCst), backlog.waiting.waiting()), (0, MAX / 2));
-        let response = Arc::new(Record { labels, status: Some(200), ..Record::clone(&ended(1)) });
+        let response = Arc::new(Record::clone(&ended(1)).with(|r| {
+            r.labels = labels;
+            r.response.status = Some(200);
+        }));
         assert!(response.proves_model());
         for _ in 0..MAX {
             Sink::record(&backlog, &response);

@@ -15,29 +15,28 @@ fn record(started: Instant) -> Record {
         response_model: None,
         streaming: Some(true),
     };
-    Record {
-        connection: 7,
-        sequence: 2,
-        status: Some(200),
-        finish_reasons: vec![FinishReason::Stop, FinishReason::Length],
-        response_id: Some("chatcmpl-1".into()),
-        asked_stream: Some(true),
-        requested: Some(ms(1)),
-        headers: Some(ms(11)),
-        first_event: Some(ms(21)),
-        first_token: Some(ms(31)),
-        last_token: Some(ms(1031)),
-        output_tokens: Some(Count { tokens: 101, source: CountSource::Usage }),
-        first_tokens: Some(1),
-        decode_rate: Some(100.0),
-        chunks: 101,
-        events: 103,
-        longest_gap: Some(ms(12)),
-        max_tokens: Some(256),
-        request_bytes: 300,
-        response_bytes: 25_000,
-        ..Record::new(labels, started, Outcome::Ok, ms(1040))
-    }
+    Record::new(labels, started, Outcome::Ok, ms(1040)).with(|r| {
+        r.connection = 7;
+        r.sequence = 2;
+        r.response.status = Some(200);
+        r.response.finish_reasons = vec![FinishReason::Stop, FinishReason::Length];
+        r.response.id = Some("chatcmpl-1".into());
+        r.request.stream = Some(true);
+        r.times.requested = Some(ms(1));
+        r.times.headers = Some(ms(11));
+        r.times.first_event = Some(ms(21));
+        r.times.first_token = Some(ms(31));
+        r.times.last_token = Some(ms(1031));
+        r.tokens.output = Some(Count { tokens: 101, source: CountSource::Usage });
+        r.tokens.first = Some(1);
+        r.rate.exact = Some(100.0);
+        r.tokens.chunks = 101;
+        r.response.events = 103;
+        r.gaps.longest = Some(ms(12));
+        r.request.max_tokens = Some(256);
+        r.request.bytes = 300;
+        r.response.bytes = 25_000;
+    })
 }
 
 /// The line written for a record.

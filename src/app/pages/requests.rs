@@ -149,7 +149,7 @@ fn ended(finished: &Finished, now: Instant, wall: SystemTime) -> Value {
     let mut object = serde_json::Map::new();
     object.insert("started_unix_ms".to_owned(), started.map(milliseconds).into());
     object.extend(members(record).into_iter().map(|(name, value)| (name.to_owned(), value)));
-    let line = finished.line.as_deref().map(|line| time_line(line, record.requested));
+    let line = finished.line.as_deref().map(|line| time_line(line, record.times.requested));
     object.insert("timeline".to_owned(), line.unwrap_or(Value::Null));
     Value::Object(object)
 }

@@ -31,7 +31,7 @@ fn tenant(authorization: &str) -> Option<String> {
     assert_eq!((replayed.records.len(), replayed.detached.len()), (1, 0), "{authorization:?}");
     let record = &replayed.records[0];
     assert!(!format!("{record:?}").contains("never-kept"), "only the claim may be kept");
-    record.targets.as_ref()?.tenant.as_deref().map(str::to_owned)
+    record.request.targets.as_ref()?.tenant.as_deref().map(str::to_owned)
 }
 
 fn token(payload: &str) -> String {
@@ -56,7 +56,7 @@ fn session_responses_belong_to_the_handshakes_tenant() {
     let wire = wire.client(&observed::of_client(asked)).server(&observed::of_server(done));
     let replayed = wire.close(Close::Finished { first: Side::Client });
     let tenants: Vec<Option<&str>> =
-        replayed.records.iter().map(|record| record.targets.as_ref()?.tenant.as_deref()).collect();
+        replayed.records.iter().map(|record| record.request.targets.as_ref()?.tenant.as_deref()).collect();
     assert_eq!(tenants, [Some("acme"), Some("acme")]);
 }
 

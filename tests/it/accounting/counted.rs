@@ -74,13 +74,12 @@ fn refused_requests_add_no_label() {
     let refused = |name: &str| {
         by(
             name,
-            Record {
-                outcome: Outcome::Http4xx,
-                status: Some(401),
-                input_tokens: None,
-                output_tokens: None,
-                ..response("m")
-            },
+            response("m").with(|r| {
+                r.outcome = Outcome::Http4xx;
+                r.response.status = Some(401);
+                r.tokens.input = None;
+                r.tokens.output = None;
+            }),
         )
     };
     accounting.add(&refused("made-up"));
@@ -109,7 +108,7 @@ fn costs_are_split_by_model_tenant_and_basis_budgets_are_not() {
     assert_eq!(zero, [0.0, 0.0, 0.0], "every budget starts at zero");
     accounting.add(&by("a", response("m")));
     accounting.add(&by("b", response("m")));
-    accounting.add(&by("a", Record { cached_tokens: None, ..response("m") }));
+    accounting.add(&by("a", response("m").with(|r| r.tokens.cached = None)));
     accounting.add(&by("a", response("x")));
     accounting.add(&by("a", records::busy("m")));
     let sums = accounting.sums();

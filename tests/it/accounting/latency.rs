@@ -23,7 +23,10 @@ fn start(settings: Settings) -> (Arc<Exporters>, Accounting) {
 fn classed(tenant: &str, class: &str, record: Record, later: u64) -> Record {
     let targets = Targets { tenant: Some(tenant.into()), priority_class: Some(class.into()), ..Targets::default() };
     let started = record.started + Duration::from_secs(later);
-    Record { targets: Some(Box::new(targets)), started, ..record }
+    record.with(|r| {
+        r.request.targets = Some(Box::new(targets));
+        r.started = started;
+    })
 }
 
 /// The samples of a metric by tenant and priority class.
@@ -76,7 +79,10 @@ fn priority_classes_over_the_limit_are_counted_as_other() {
     accounting.add(&classed(
         "a",
         "refused",
-        Record { status: Some(429), outcome: Outcome::RejectedBusy, ..response("m") },
+        response("m").with(|r| {
+            r.response.status = Some(429);
+            r.outcome = Outcome::RejectedBusy;
+        }),
         0,
     ));
     for n in 0..50 {

@@ -46,7 +46,7 @@ fn response(model: &str) -> Record {
 /// `record` with this tenant.
 fn by(tenant: &str, record: Record) -> Record {
     let targets = Targets { tenant: Some(tenant.into()), ..Targets::default() };
-    Record { targets: Some(Box::new(targets)), ..record }
+    record.with(|r| r.request.targets = Some(Box::new(targets)))
 }
 
 /// `record` with labels changed by `change`.

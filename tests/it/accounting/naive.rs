@@ -39,14 +39,13 @@ impl Scene {
 
     fn record(&self) -> Record {
         let count = |reported: Option<(u64, CountSource)>| reported.map(|(tokens, source)| Count { tokens, source });
-        let record = Record {
-            outcome: self.outcome,
-            status: self.status(),
-            input_tokens: count(self.input),
-            cached_tokens: self.cached,
-            output_tokens: count(self.output),
-            ..response(self.model)
-        };
+        let record = response(self.model).with(|r| {
+            r.outcome = self.outcome;
+            r.response.status = self.status();
+            r.tokens.input = count(self.input);
+            r.tokens.cached = self.cached;
+            r.tokens.output = count(self.output);
+        });
         match self.tenant {
             Some(tenant) => by(tenant, record),
             None => record,

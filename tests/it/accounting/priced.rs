@@ -23,14 +23,14 @@ fn tokens_are_priced_by_their_kind() {
     assert_eq!(reported(&response("m")), Some(Ok((763.0, Basis::Exact))));
     assert_eq!(reported(&response("free-1")), Some(Ok((0.0, Basis::Exact))));
     assert_eq!(reported(&response("x")), Some(Err(Unpriced::NoPrice)));
-    let more_cached_than_there_are = Record { cached_tokens: Some(5000), ..response("m") };
+    let more_cached_than_there_are = response("m").with(|r| r.tokens.cached = Some(5000));
     assert_eq!(reported(&more_cached_than_there_are), Some(Ok((403.0, Basis::Exact))));
 }
 
 #[test]
 fn first_matching_price_applies() {
     let of = |model: &str, input| Price { model: model.to_owned(), input, cached_input: None, output: 0.0 };
-    let record = Record { cached_tokens: None, ..response("m-1") };
+    let record = response("m-1").with(|r| r.tokens.cached = None);
     let first = |models: Vec<Price>| {
         let prices = Prices { currency: "USD".to_owned(), models };
         cost(&record, Some("m-1"), &prices).unwrap().map(|(money, basis)| ((money * 1e6).round(), basis))
@@ -43,17 +43,17 @@ fn first_matching_price_applies() {
 
 #[test]
 fn inexact_costs_are_marked_and_unknown_ones_unpriced() {
-    let uncached = Record { cached_tokens: None, ..response("m") };
+    let uncached = response("m").with(|r| r.tokens.cached = None);
     assert_eq!(reported(&uncached), Some(Ok((1303.0, Basis::Estimate))), "priced as uncached");
-    let by_text = Record { output_tokens: count(101, CountSource::Tokenizer), ..response("m") };
+    let by_text = response("m").with(|r| r.tokens.output = count(101, CountSource::Tokenizer));
     assert_eq!(reported(&by_text), Some(Ok((763.0, Basis::Estimate))));
-    let at_least = Record { output_tokens: count(101, CountSource::Deltas), ..response("m") };
+    let at_least = response("m").with(|r| r.tokens.output = count(101, CountSource::Deltas));
     assert_eq!(reported(&at_least), Some(Ok((763.0, Basis::LowerBound))));
-    let neither = Record { cached_tokens: None, ..at_least };
+    let neither = at_least.with(|r| r.tokens.cached = None);
     assert_eq!(reported(&neither), Some(Ok((1303.0, Basis::Estimate))));
-    let no_input = Record { input_tokens: None, ..response("m") };
+    let no_input = response("m").with(|r| r.tokens.input = None);
     assert_eq!(reported(&no_input), Some(Err(Unpriced::NoInputCount)));
-    let no_output = Record { output_tokens: None, ..response("m") };
+    let no_output = response("m").with(|r| r.tokens.output = None);
     assert_eq!(reported(&no_output), Some(Err(Unpriced::NoOutputCount)));
     let vectors = labelled(no_output, |labels| labels.route = Route::Embeddings);
     assert_eq!(reported(&vectors), Some(Ok((460.0, Basis::Exact))), "embeddings have no output tokens");
@@ -62,9 +62,15 @@ fn inexact_costs_are_marked_and_unknown_ones_unpriced() {
 #[test]
 fn refused_requests_are_free_and_aborted_ones_are_not() {
     assert_eq!(reported(&records::busy("m")), None);
-    let refused = Record { outcome: Outcome::UpstreamRefused, status: None, ..response("m") };
+    let refused = response("m").with(|r| {
+        r.outcome = Outcome::UpstreamRefused;
+        r.response.status = None;
+    });
     assert_eq!(reported(&refused), None);
-    let failed_call = Record { outcome: Outcome::Http5xx, status: Some(200), ..response("m") };
+    let failed_call = response("m").with(|r| {
+        r.outcome = Outcome::Http5xx;
+        r.response.status = Some(200);
+    });
     assert_eq!(reported(&failed_call), None, "a gRPC call fails with HTTP status 200");
     assert_eq!(reported(&records::other()), None);
     let left = Record { outcome: Outcome::ClientAbortMidStream, ..response("m") };

@@ -40,8 +40,8 @@ fn response_complete(head: &[u8], chunks: &[Vec<u8>]) -> Wire {
 fn comparable(replayed: &Replayed) -> String {
     let [record] = replayed.records.as_slice() else { panic!("one request, one record: {replayed:?}") };
     let mut record = record.clone();
-    record.response_bytes = 0;
-    (record.ended, record.closed) = (Duration::ZERO, Duration::ZERO);
+    record.response.bytes = 0;
+    (record.times.ended, record.times.closed) = (Duration::ZERO, Duration::ZERO);
     record.started = std::time::Instant::now();
     format!("{record:?}").split_once("requested").map(|(_, rest)| rest.to_owned()).unwrap_or_default()
 }
@@ -56,8 +56,12 @@ fn compressed_stream_is_measured_like_a_plain_one() {
         let replayed = wire.server(LAST).close(CLIENT_LEFT);
         assert_eq!(comparable(&replayed), expected, "{name}");
         assert_eq!(replayed.unread, [], "{name}");
-        assert_eq!(replayed.records[0].output_tokens.map(|n| (n.tokens, n.source)), Some((7, CountSource::Usage)));
-        assert_eq!(replayed.records[0].first_token, Some(Duration::from_millis(3)), "{name}: the read's own time");
+        assert_eq!(replayed.records[0].tokens.output.map(|n| (n.tokens, n.source)), Some((7, CountSource::Usage)));
+        assert_eq!(
+            replayed.records[0].times.first_token,
+            Some(Duration::from_millis(3)),
+            "{name}: the read's own time"
+        );
     }
 }
 
@@ -69,7 +73,7 @@ fn transfer_coding_is_decoded_before_the_content_coding() {
         transfer-encoding: gzip, chunked\r\n\r\n";
     let replayed = response_complete(head, &[chunk(&body)]).server(LAST).close(CLIENT_LEFT);
     assert_eq!(replayed.records[0].outcome, Outcome::Ok);
-    assert_eq!(replayed.records[0].chunks, 1);
+    assert_eq!(replayed.records[0].tokens.chunks, 1);
 }
 
 #[test]
@@ -84,10 +88,10 @@ fn parameters_of_a_compressed_request_are_recorded() {
         );
         let replayed = Wire::open().client(head.as_bytes()).client(&body).close(CLIENT_LEFT);
         let record = &replayed.records[0];
-        assert_eq!((record.max_tokens, record.choices), (Some(77), 2), "{name}");
+        assert_eq!((record.request.max_tokens, record.request.choices), (Some(77), 2), "{name}");
         assert_eq!(record.labels.request_model.as_deref(), Some("m"), "{name}");
         assert_eq!(record.labels.streaming, Some(true), "{name}");
-        assert_eq!(record.request_bytes, body.len() as u64, "{name}: compressed bytes");
+        assert_eq!(record.request.bytes, body.len() as u64, "{name}: compressed bytes");
     }
 }
 
@@ -99,8 +103,8 @@ fn body_with_an_unknown_coding_is_counted_but_not_parsed() {
         assert_eq!(replayed.unread, [(Message::Response, why)], "{codings}");
         assert_eq!(replayed.detached, []);
         let record = &replayed.records[0];
-        assert_eq!((record.outcome, record.output_tokens, record.unread), (Outcome::Ok, None, true), "{codings}");
-        assert_eq!((record.first_event, record.first_token, record.decode_rate), (None, None, None));
+        assert_eq!((record.outcome, record.tokens.output, record.unread), (Outcome::Ok, None, true), "{codings}");
+        assert_eq!((record.times.first_event, record.times.first_token, record.rate.exact), (None, None, None));
     }
 }
 
@@ -123,9 +127,9 @@ fn count_before_a_fault_is_a_lower_bound() {
             response_complete(&head(&format!("content-encoding: {coding}")), &chunks).server(LAST).close(CLIENT_LEFT);
         assert_eq!(replayed.unread, [(Message::Response, Unread::Corrupt)], "{name}");
         let record = &replayed.records[0];
-        let count = record.output_tokens.map(|n| (n.tokens, n.source.is_exact()));
+        let count = record.tokens.output.map(|n| (n.tokens, n.source.is_exact()));
         assert_eq!((record.outcome, count, record.unread), (Outcome::Ok, Some((2, false)), true), "{name}");
-        assert_eq!(record.first_token, Some(Duration::from_millis(3)), "{name}");
+        assert_eq!(record.times.first_token, Some(Duration::from_millis(3)), "{name}");
     }
 }
 
@@ -139,7 +143,7 @@ fn fault_after_the_end_mark_is_counted_and_keeps_the_record() {
     let record = &replayed.records[0];
     assert_eq!(replayed.unread, [(Message::Response, Unread::Corrupt)]);
     assert_eq!((record.outcome, record.unread), (Outcome::Ok, false));
-    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((7, CountSource::Usage)));
+    assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source)), Some((7, CountSource::Usage)));
 }
 
 #[test]
@@ -159,6 +163,6 @@ fn request_after_an_unreadable_response_is_observed() {
     let wire = wire.client(crate::endings::REQUEST).server(crate::endings::HEAD);
     let replayed = wire.events(&[ROLE, DELTA, FINISH, DONE]).server(LAST).close(CLIENT_LEFT);
     assert_eq!(replayed.records.len(), 2);
-    assert_eq!(replayed.records[1].chunks, 1);
+    assert_eq!(replayed.records[1].tokens.chunks, 1);
     assert!(!replayed.records[1].unread);
 }

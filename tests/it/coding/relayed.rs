@@ -53,9 +53,9 @@ fn compressed_traffic_is_forwarded_unmodified_and_counted() {
         let replayed = notebook.take();
         let [record] = replayed.records.as_slice() else { panic!("{name}: one record: {replayed:?}") };
         assert_eq!(record.outcome, Outcome::Ok, "{name}");
-        assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((30, CountSource::Usage)), "{name}");
-        assert_eq!((record.chunks, record.max_tokens), (30, Some(77)), "{name}");
-        assert!(record.first_token.is_some(), "{name}");
+        assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source)), Some((30, CountSource::Usage)), "{name}");
+        assert_eq!((record.tokens.chunks, record.request.max_tokens), (30, Some(77)), "{name}");
+        assert!(record.times.first_token.is_some(), "{name}");
         assert_eq!(replayed.unread, [], "{name}");
     }
 }

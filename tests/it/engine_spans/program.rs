@@ -162,19 +162,19 @@ async fn every_queue_time_is_joined(otlp: Protocol) {
     let spans = engine_spans(&scene.collector);
     let mut longest: f64 = 0.0;
     for record in &records {
-        let span = &spans[record.response_id.as_deref().unwrap()];
-        let (queue, reported) = (record.queue.expect("joined"), real(span, "gen_ai.latency.time_in_queue"));
+        let span = &spans[record.response.id.as_deref().unwrap()];
+        let (queue, reported) = (record.engine.queue.expect("joined"), real(span, "gen_ai.latency.time_in_queue"));
         assert_eq!(queue.source, QueueSource::EngineSpan);
         assert!((queue.value.as_secs_f64() - reported).abs() < 1e-6, "{queue:?} and {reported}");
         // Check against the wire: the observed time to first token minus the engine's prefill time is not less than the
         // queue time.
-        let first = record.since_requested(record.first_token).unwrap().as_secs_f64();
+        let first = record.since_requested(record.times.first_token).unwrap().as_secs_f64();
         let by_wire = first - real(span, "gen_ai.latency.time_in_model_prefill");
         assert!(by_wire - reported > -0.01, "{by_wire} and {reported}");
-        assert_eq!(record.output_tokens.unwrap().source, CountSource::EngineSpan);
+        assert_eq!(record.tokens.output.unwrap().source, CountSource::EngineSpan);
         assert_eq!(
             attribute(span, "gen_ai.usage.completion_tokens"),
-            record.output_tokens.map(|n| Value::IntValue(n.tokens as i64))
+            record.tokens.output.map(|n| Value::IntValue(n.tokens as i64))
         );
         longest = longest.max(reported);
     }
@@ -205,7 +205,7 @@ fn in_band_queue_times_equal_those_of_the_spans() {
         let engine = server::Settings { per_request_metrics: true, ..server::Settings::default() };
         let scene = scene(Protocol::Grpc, engine).await;
         let records = run(&scene, REQUESTS, true).await;
-        assert!(records.iter().all(|record| record.queue.unwrap().source == QueueSource::InBand));
+        assert!(records.iter().all(|record| record.engine.queue.unwrap().source == QueueSource::InBand));
         let joins = |page: &str, result: &str| -> f64 {
             let label = format!("tokometer_span_joins_total{{result=\"{result}\"}} ");
             page.lines().find_map(|line| line.strip_prefix(&label)).unwrap().parse().unwrap()
@@ -260,8 +260,8 @@ fn engine_spans_are_children_of_the_requests_spans_in_rewrite_mode() {
             assert!(parent.parent_span_id.is_empty(), "the client sent no trace");
         }
         for record in &records {
-            assert_eq!(record.output_tokens.unwrap().source, CountSource::Usage);
-            assert_eq!(record.queue.expect("joined").source, QueueSource::EngineSpan);
+            assert_eq!(record.tokens.output.unwrap().source, CountSource::Usage);
+            assert_eq!(record.engine.queue.expect("joined").source, QueueSource::EngineSpan);
         }
         scene.simulator.stop().await;
         let instrument = scene.instrument;

@@ -18,7 +18,10 @@ pub(crate) fn both() -> PromptClasses {
 /// A streamed response to a prompt for which the engine reported these counts.
 pub(crate) fn prompt(model: &str, input: Option<u64>, cached: Option<u64>) -> Record {
     let input_tokens = input.map(|tokens| Count { tokens, source: CountSource::Usage });
-    Record { input_tokens, cached_tokens: cached, ..records::good(model) }
+    records::good(model).with(|r| {
+        r.tokens.input = input_tokens;
+        r.tokens.cached = cached;
+    })
 }
 
 fn page(prompt_classes: PromptClasses, max_label_sets: usize, records: &[Record]) -> Samples {
@@ -66,7 +69,7 @@ fn input_class_is_the_first_bound_not_below_the_prompt() {
         assert_eq!(classes(both(), prompt("m", input, None)), (class.to_owned(), "unknown".to_owned()), "{input:?}");
     }
     let bound = Some(Count { tokens: 9000, source: CountSource::Deltas });
-    let record = Record { input_tokens: bound, ..records::good("m") };
+    let record = records::good("m").with(|r| r.tokens.input = bound);
     assert_eq!(classes(both(), record).0, "unknown", "a lower bound could select a class that is too low");
 }
 
@@ -128,7 +131,8 @@ fn only_first_token_times_have_classes() {
 /// With ten times as many long prompts the overall mean rises, but the mean of each class is unchanged.
 #[test]
 fn prompt_mix_does_not_change_class_means() {
-    let waits = |model, input, first| Record { first_token: Some(ms(first)), ..prompt(model, Some(input), Some(0)) };
+    let waits =
+        |model, input, first| prompt(model, Some(input), Some(0)).with(|r| r.times.first_token = Some(ms(first)));
     let (short, long) = (waits("m", 500, 110), waits("m", 20_000, 1010));
     let mean = |shorts, longs, class: Option<&str>| {
         let records = [vec![short.clone(); shorts], vec![long.clone(); longs]].concat();

@@ -33,7 +33,10 @@ fn sum(samples: &Samples, name: &str, model: Option<&str>) -> Option<f64> {
 
 fn refused(model: &str) -> Record {
     let labels = Labels { response_model: Some(model.into()), ..records::labels(model) };
-    let record = Record { outcome: Outcome::Http4xx, status: Some(404), ..records::busy(model) };
+    let record = records::busy(model).with(|r| {
+        r.outcome = Outcome::Http4xx;
+        r.response.status = Some(404);
+    });
     Record { labels: Arc::new(labels), ..record }
 }
 

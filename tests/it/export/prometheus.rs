@@ -178,7 +178,10 @@ fn label_sets_over_the_cap_are_folded_and_counted() {
 fn rejected_model_names_take_no_place() {
     let exporters = start(&Settings { max_models: 1, ..records::settings() });
     for made_up in ["x1", "x2"] {
-        exporters.record(&Arc::new(Record { outcome: Outcome::Http4xx, status: Some(404), ..records::busy(made_up) }));
+        exporters.record(&Arc::new(records::busy(made_up).with(|r| {
+            r.outcome = Outcome::Http4xx;
+            r.response.status = Some(404);
+        })));
     }
     exporters.record(&Arc::new(records::good("real")));
     let samples = text::parse(&scrape(&exporters, OPEN), Form::OpenMetrics).samples;

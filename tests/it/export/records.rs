@@ -146,51 +146,49 @@ pub(crate) fn labels(model: &str) -> Labels {
 
 /// A request whose response has headers but no body data.
 fn asked(labels: Labels, outcome: Outcome, ended: Duration) -> Record {
-    Record {
-        connection: 1,
-        status: Some(200),
-        response_id: Some("chatcmpl-1".into()),
-        request_id: Some("req-1".into()),
-        asked_stream: Some(true),
-        requested: Some(ms(10)),
-        headers: Some(ms(60)),
-        max_tokens: Some(256),
-        request_bytes: 4000,
-        ..Record::new(labels, Instant::now(), outcome, ended)
-    }
+    Record::new(labels, Instant::now(), outcome, ended).with(|r| {
+        r.connection = 1;
+        r.response.status = Some(200);
+        r.response.id = Some("chatcmpl-1".into());
+        r.request.id = Some("req-1".into());
+        r.request.stream = Some(true);
+        r.times.requested = Some(ms(10));
+        r.times.headers = Some(ms(60));
+        r.request.max_tokens = Some(256);
+        r.request.bytes = 4000;
+    })
 }
 
 /// A successful streamed response of 101 tokens: the first 200 ms after the request, then one every 10 ms.
 pub(crate) fn good(model: &str) -> Record {
-    Record {
-        finish_reasons: vec![FinishReason::Stop],
-        first_event: Some(ms(110)),
-        first_token: Some(ms(210)),
-        first_visible: Some(ms(310)),
-        last_token: Some(ms(1210)),
-        input_tokens: Some(Count { tokens: 1000, source: CountSource::Usage }),
-        cached_tokens: Some(600),
-        output_tokens: Some(Count { tokens: 101, source: CountSource::Usage }),
-        reasoning_tokens: Some(20),
-        first_tokens: Some(1),
-        decode_rate: Some(100.0),
-        chunks: 101,
-        events: 104,
-        longest_gap: Some(ms(12)),
-        longest_gap_tokens: Some(1),
-        longest_pause: Some(ms(12)),
-        usual_gap: Some(ms(10)),
-        network: Some(Box::new(Network { rtt: Some(ms(4)), retransmits: Some(3), zero_window: Some(ms(20)) })),
-        queue: Some(QueueTime { value: ms(40), source: QueueSource::InBand }),
-        timing: Some(EngineTiming {
+    asked(labels(model), Outcome::Ok, ms(1220)).with(|r| {
+        r.response.finish_reasons = vec![FinishReason::Stop];
+        r.times.first_event = Some(ms(110));
+        r.times.first_token = Some(ms(210));
+        r.times.first_visible = Some(ms(310));
+        r.times.last_token = Some(ms(1210));
+        r.tokens.input = Some(Count { tokens: 1000, source: CountSource::Usage });
+        r.tokens.cached = Some(600);
+        r.tokens.output = Some(Count { tokens: 101, source: CountSource::Usage });
+        r.tokens.reasoning = Some(20);
+        r.tokens.first = Some(1);
+        r.rate.exact = Some(100.0);
+        r.tokens.chunks = 101;
+        r.response.events = 104;
+        r.gaps.longest = Some(ms(12));
+        r.gaps.longest_tokens = Some(1);
+        r.gaps.longest_pause = Some(ms(12));
+        r.gaps.usual = Some(ms(10));
+        r.network = Some(Box::new(Network { rtt: Some(ms(4)), retransmits: Some(3), zero_window: Some(ms(20)) }));
+        r.engine.queue = Some(QueueTime { value: ms(40), source: QueueSource::InBand });
+        r.engine.timing = Some(EngineTiming {
             queue_ms: Some(40.0),
             prefill_ms: Some(150.0),
             decode_ms: Some(1000.0),
             ..EngineTiming::default()
-        }),
-        response_bytes: 25_000,
-        ..asked(labels(model), Outcome::Ok, ms(1220))
-    }
+        });
+        r.response.bytes = 25_000;
+    })
 }
 
 /// The client disconnected 5 s after its request, before any token.
@@ -201,46 +199,42 @@ pub(crate) fn gave_up(model: &str) -> Record {
 
 /// The stream was truncated after 5 events, so the count is a lower bound.
 pub(crate) fn cut(model: &str) -> Record {
-    Record {
-        first_event: Some(ms(110)),
-        first_token: Some(ms(210)),
-        first_visible: Some(ms(310)),
-        last_token: Some(ms(250)),
-        output_tokens: Some(Count { tokens: 5, source: CountSource::Deltas }),
-        decode_rate_at_least: Some(125.0),
-        chunks: 101,
-        events: 104,
-        longest_gap: Some(ms(12)),
-        longest_gap_tokens: Some(1),
-        delivery_blocked: ms(4),
-        blocked: Blocked { decoding: ms(4), intervals: vec![(ms(215), ms(219))], ..Blocked::default() },
-        response_bytes: 25_000,
-        ..asked(labels(model), Outcome::Truncated, ms(260))
-    }
+    asked(labels(model), Outcome::Truncated, ms(260)).with(|r| {
+        r.times.first_event = Some(ms(110));
+        r.times.first_token = Some(ms(210));
+        r.times.first_visible = Some(ms(310));
+        r.times.last_token = Some(ms(250));
+        r.tokens.output = Some(Count { tokens: 5, source: CountSource::Deltas });
+        r.rate.at_least = Some(125.0);
+        r.tokens.chunks = 101;
+        r.response.events = 104;
+        r.gaps.longest = Some(ms(12));
+        r.gaps.longest_tokens = Some(1);
+        r.blocked = Blocked { decoding: ms(4), intervals: vec![(ms(215), ms(219))], ..Blocked::default() };
+        r.response.bytes = 25_000;
+    })
 }
 
 /// The server was overloaded and responded with 429.
 pub(crate) fn busy(model: &str) -> Record {
-    Record {
-        labels: Arc::new(Labels { response_model: None, streaming: Some(false), ..labels(model) }),
-        outcome: Outcome::RejectedBusy,
-        status: Some(429),
-        headers: Some(ms(12)),
-        ended: ms(12),
-        response_bytes: 90,
-        ..gave_up(model)
-    }
+    gave_up(model).with(|r| {
+        r.labels = Arc::new(Labels { response_model: None, streaming: Some(false), ..labels(model) });
+        r.outcome = Outcome::RejectedBusy;
+        r.response.status = Some(429);
+        r.times.headers = Some(ms(12));
+        r.times.ended = ms(12);
+        r.response.bytes = 90;
+    })
 }
 
 /// A request on a path whose bodies are not parsed.
 pub(crate) fn other() -> Record {
-    Record {
-        labels: Arc::new(Labels { listener: 0, route: Route::Other, ..Labels::default() }),
-        response_bytes: 2,
-        request_bytes: 0,
-        ended: ms(15),
-        ..gave_up("unused")
-    }
+    gave_up("unused").with(|r| {
+        r.labels = Arc::new(Labels { listener: 0, route: Route::Other, ..Labels::default() });
+        r.response.bytes = 2;
+        r.request.bytes = 0;
+        r.times.ended = ms(15);
+    })
 }
 
 /// Passes the whole script of records and events to the exporters.

@@ -29,13 +29,12 @@ fn of<const N: usize>(expected: [(&str, f64); N]) -> BTreeMap<String, f64> {
 
 /// A record with 1,000 prompt tokens and 101 output tokens of several kinds.
 fn mixed() -> Record {
-    Record {
-        cache_creation_tokens: Some(300),
-        input_audio_tokens: Some(150),
-        input_image_tokens: Some(50),
-        output_audio_tokens: Some(31),
-        ..records::good("m")
-    }
+    records::good("m").with(|r| {
+        r.tokens.parts.cache_creation = Some(300);
+        r.tokens.parts.input_audio = Some(150);
+        r.tokens.parts.input_image = Some(50);
+        r.tokens.parts.output_audio = Some(31);
+    })
 }
 
 const INPUT: &str = "gen_ai_client_inference_usage_input_tokens_total";
@@ -68,14 +67,15 @@ fn unreported_kinds_have_no_series_and_zeros_do() {
         let of = |kind| samples.iter().find(|((name, _), _)| *name == format!("tokometer_{kind}_tokens_total"));
         kinds.into_iter().map(|kind| of(kind).map(|(_, value)| *value)).collect()
     };
-    let with = |reported: Option<u64>| Record {
-        cached_tokens: reported,
-        cache_creation_tokens: reported,
-        input_audio_tokens: reported,
-        input_image_tokens: reported,
-        reasoning_tokens: reported,
-        output_audio_tokens: reported,
-        ..records::good("m")
+    let with = |reported: Option<u64>| {
+        records::good("m").with(|r| {
+            r.tokens.cached = reported;
+            r.tokens.parts.cache_creation = reported;
+            r.tokens.parts.input_audio = reported;
+            r.tokens.parts.input_image = reported;
+            r.tokens.reasoning = reported;
+            r.tokens.parts.output_audio = reported;
+        })
     };
     assert_eq!(found(&with(None)), [None; 6]);
     assert_eq!(found(&with(Some(0))), [Some(0.0); 6]);
@@ -90,16 +90,22 @@ fn modalities_add_up_to_the_total() {
     // Cached tokens of mixed inputs have no known modality, because no engine reports it.
     assert_eq!(modalities(&samples, CACHE_READ), of([("unknown", 600.0)]));
     assert_eq!(modalities(&samples, CACHE_WRITE), of([("unknown", 300.0)]));
-    let text = page(&Record { input_audio_tokens: Some(0), input_image_tokens: None, ..mixed() });
+    let text = page(&mixed().with(|r| {
+        r.tokens.parts.input_audio = Some(0);
+        r.tokens.parts.input_image = None;
+    }));
     assert_eq!(modalities(&text, INPUT), of([("text", 1000.0)]));
     assert_eq!(modalities(&text, CACHE_READ), of([("text", 600.0)]));
 }
 
 #[test]
 fn parts_exceeding_the_total_are_unknown() {
-    let samples = page(&Record { input_audio_tokens: Some(980), output_audio_tokens: Some(u64::MAX), ..mixed() });
+    let samples = page(&mixed().with(|r| {
+        r.tokens.parts.input_audio = Some(980);
+        r.tokens.parts.output_audio = Some(u64::MAX);
+    }));
     assert_eq!(modalities(&samples, INPUT), of([("unknown", 1000.0)]));
     assert_eq!(modalities(&samples, OUTPUT), of([("unknown", 101.0)]));
-    let samples = page(&Record { input_tokens: None, ..mixed() });
+    let samples = page(&mixed().with(|r| r.tokens.input = None));
     assert_eq!(modalities(&samples, INPUT), of([("unknown", 0.0)]));
 }

@@ -75,7 +75,7 @@ fn child<'a>(spans: &'a [Span], name: &str) -> Option<&'a Span> {
 #[test]
 fn request_is_a_server_span_with_timed_phases() {
     let mut record = records::good("llama");
-    record.trace = caller(true);
+    record.request.trace = caller(true);
     record.blocked = Blocked { finishing: ms(5), intervals: vec![(ms(1212), ms(1217))], ..Blocked::default() };
     let before = SystemTime::now();
     let spans = spans(|_| {}, &[record]);
@@ -150,7 +150,7 @@ fn server_span_has_the_conventions_attributes() {
 #[test]
 fn span_has_the_rank_that_a_router_selected() {
     let targets = Some(Box::new(Targets { data_parallel_rank: Some(3), ..Targets::default() }));
-    let spans = spans(|_| {}, &[Record { targets, ..records::good("llama") }]);
+    let spans = spans(|_| {}, &[records::good("llama").with(|r| r.request.targets = targets)]);
     assert_eq!(attributes(&spans[0]).get("tokometer.data_parallel_rank").map(String::as_str), Some("3"));
 }
 
@@ -168,13 +168,12 @@ fn server_span_has_reported_token_kinds() {
         sent.retain(|key, _| key.contains("cache_") || key.contains("audio") || key.contains("image"));
         sent.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>()
     };
-    let mixed = Record {
-        cache_creation_tokens: Some(300),
-        input_audio_tokens: Some(150),
-        input_image_tokens: Some(0),
-        output_audio_tokens: Some(31),
-        ..records::good("m")
-    };
+    let mixed = records::good("m").with(|r| {
+        r.tokens.parts.cache_creation = Some(300);
+        r.tokens.parts.input_audio = Some(150);
+        r.tokens.parts.input_image = Some(0);
+        r.tokens.parts.output_audio = Some(31);
+    });
     let own = [
         "gen_ai.usage.audio.input_tokens=150",
         "gen_ai.usage.audio.output_tokens=31",
@@ -193,7 +192,7 @@ fn server_span_has_reported_token_kinds() {
 #[test]
 fn truncated_stream_is_an_error_with_finish_reasons() {
     let mut record = records::cut("llama");
-    record.choices = 2;
+    record.request.choices = 2;
     let spans = spans(|_| {}, &[record]);
     let status = spans[0].status.as_ref().unwrap();
     assert_eq!(status.code, StatusCode::Error as i32);
@@ -217,11 +216,18 @@ fn request_aborted_before_first_token_shows_its_wait() {
 
 #[test]
 fn caller_decision_applies_unless_failed_or_slow() {
-    let good = |trace| Record { trace, ..records::good("m") };
-    let failed = Record { trace: caller(false), ..records::cut("m") };
-    let slow = Record { first_token: Some(ms(11_000)), ended: ms(12_000), ..good(caller(false)) };
-    let long = Record { ended: ms(60_000), ..good(caller(false)) };
-    let silent = Record { trace: caller(false), outcome: Outcome::Ok, ended: ms(11_000), ..records::gave_up("m") };
+    let good = |trace| records::good("m").with(|r| r.request.trace = trace);
+    let failed = records::cut("m").with(|r| r.request.trace = caller(false));
+    let slow = good(caller(false)).with(|r| {
+        r.times.first_token = Some(ms(11_000));
+        r.times.ended = ms(12_000);
+    });
+    let long = good(caller(false)).with(|r| r.times.ended = ms(60_000));
+    let silent = records::gave_up("m").with(|r| {
+        r.request.trace = caller(false);
+        r.outcome = Outcome::Ok;
+        r.times.ended = ms(11_000);
+    });
     let kept = |change: fn(&mut Traces), record: &Record| !spans(change, std::slice::from_ref(record)).is_empty();
     let off: fn(&mut Traces) = |traces| traces.sampler = Sampler::AlwaysOff;
     let bare: fn(&mut Traces) = |traces| {
@@ -244,9 +250,8 @@ fn caller_decision_applies_unless_failed_or_slow() {
 
 #[test]
 fn ratio_sampler_keeps_by_trace_id() {
-    let with = |trace_id| Record {
-        trace: Some(TraceParent { trace_id, span_id: CALLER, sampled: false }),
-        ..records::good("m")
+    let with = |trace_id| {
+        records::good("m").with(|r| r.request.trace = Some(TraceParent { trace_id, span_id: CALLER, sampled: false }))
     };
     let quarter = |traces: &mut Traces| {
         traces.sampler = Sampler::Ratio(0.25);
@@ -264,7 +269,13 @@ fn ratio_sampler_keeps_by_trace_id() {
 fn unparsed_path_has_a_span_only_in_a_caller_trace() {
     let probe = records::other();
     assert!(spans(|_| {}, std::slice::from_ref(&probe)).is_empty());
-    let kept = spans(|_| {}, &[Record { trace: caller(true), outcome: Outcome::Ok, ..probe }]);
+    let kept = spans(
+        |_| {},
+        &[probe.with(|r| {
+            r.request.trace = caller(true);
+            r.outcome = Outcome::Ok;
+        })],
+    );
     assert_eq!(kept[0].name, "other");
 }
 
@@ -274,7 +285,10 @@ fn exemplars_point_only_to_kept_spans() {
     let exporters = start(http(&collector), |traces| traces.sampler = Sampler::Ratio(0.5));
     for n in 0..200 {
         let trace = (n % 2 == 0).then(|| TraceParent { trace_id: n + 1, span_id: 7, sampled: n % 4 == 0 });
-        exporters.record(&Arc::new(Record { trace, ended: ms(300 + n as u64 * 40), ..records::good("m") }));
+        exporters.record(&Arc::new(records::good("m").with(|r| {
+            r.request.trace = trace;
+            r.times.ended = ms(300 + n as u64 * 40);
+        })));
     }
     let page = String::from_utf8(exporters.scrape(Some("application/openmetrics-text")).body).unwrap();
     assert!(exporters.flush(WAIT));
@@ -306,10 +320,10 @@ fn exemplars_point_only_to_kept_spans() {
 fn without_exporter_exemplars_point_to_the_caller_span() {
     let exporters = records::start(&records::settings()).unwrap();
     exporters.record(&Arc::new(records::good("m")));
-    exporters.record(&Arc::new(Record { trace: caller(false), ..records::good("m") }));
+    exporters.record(&Arc::new(records::good("m").with(|r| r.request.trace = caller(false))));
     let page = |accept| String::from_utf8(exporters.scrape(Some(accept)).body).unwrap();
     assert!(text::parse(&page("application/openmetrics-text"), Form::OpenMetrics).exemplars.is_empty());
-    exporters.record(&Arc::new(Record { trace: caller(true), ..records::good("m") }));
+    exporters.record(&Arc::new(records::good("m").with(|r| r.request.trace = caller(true))));
     let exemplars = text::parse(&page("application/openmetrics-text"), Form::OpenMetrics).exemplars;
     assert!(!exemplars.is_empty());
     assert!(exemplars.iter().all(|e| e.labels["trace_id"] == format!("{TRACE:032x}")));
@@ -317,7 +331,7 @@ fn without_exporter_exemplars_point_to_the_caller_span() {
     let settings =
         Settings { prometheus: Prometheus { exemplars: false, ..Prometheus::default() }, ..records::settings() };
     let without = records::start(&settings).unwrap();
-    without.record(&Arc::new(Record { trace: caller(true), ..records::good("m") }));
+    without.record(&Arc::new(records::good("m").with(|r| r.request.trace = caller(true))));
     let page = String::from_utf8(without.scrape(Some("application/openmetrics-text")).body).unwrap();
     assert!(text::parse(&page, Form::OpenMetrics).exemplars.is_empty());
 }
@@ -325,14 +339,17 @@ fn without_exporter_exemplars_point_to_the_caller_span() {
 #[test]
 fn unstreamed_response_has_engine_reported_phases() {
     let labels = Labels { streaming: Some(false), route: Route::Completions, ..records::labels("m") };
-    let record = Record { labels: Arc::new(labels), queue: None, ..records::good("m") };
+    let record = records::good("m").with(|r| {
+        r.labels = Arc::new(labels);
+        r.engine.queue = None;
+    });
     let names = |record: &Record| -> Vec<String> {
         spans(|_| {}, std::slice::from_ref(record)).into_iter().map(|span| span.name).collect()
     };
     assert_eq!(names(&record), ["text_completion m", "request", "processing", "prefill", "decode"]);
-    let silent = Record { timing: None, ..record.clone() };
+    let silent = record.clone().with(|r| r.engine.timing = None);
     assert_eq!(names(&silent), ["text_completion m", "request", "processing"]);
-    let at_once = Record { requested: Some(Duration::ZERO), ..silent };
+    let at_once = silent.with(|r| r.times.requested = Some(Duration::ZERO));
     assert_eq!(names(&at_once), ["text_completion m"], "a single phase that is the whole request is omitted");
     let sent = attributes(&spans(|_| {}, &[record])[0]);
     assert!(!sent.contains_key("gen_ai.response.time_to_first_chunk"));
@@ -341,8 +358,11 @@ fn unstreamed_response_has_engine_reported_phases() {
 
 #[test]
 fn failed_or_stalled_request_is_kept_with_reason() {
-    let stalled = Record { stalls: Some(1), trace: caller(false), ..records::good("m") };
-    let failed = Record { trace: caller(false), ..records::cut("m") };
+    let stalled = records::good("m").with(|r| {
+        r.gaps.stalls = Some(1);
+        r.request.trace = caller(false);
+    });
+    let failed = records::cut("m").with(|r| r.request.trace = caller(false));
     let kept = |change: fn(&mut Traces), record: &Record| {
         let spans = spans(change, std::slice::from_ref(record));
         spans.first().map(|span| attributes(span).get("tokometer.trace.kept").cloned())
@@ -352,7 +372,7 @@ fn failed_or_stalled_request_is_kept_with_reason() {
     assert_eq!(kept(|_| {}, &failed), why("failed"));
     assert_eq!(kept(|traces| traces.keep_stalled = false, &stalled), None);
     assert_eq!(kept(|traces| traces.keep_unsampled = false, &failed), None, "the caller's decision applies");
-    let own = Record { trace: None, ..failed.clone() };
+    let own = failed.clone().with(|r| r.request.trace = None);
     let quiet: fn(&mut Traces) = |traces| (traces.keep_unsampled, traces.sampler) = (false, Sampler::AlwaysOff);
     assert_eq!(kept(quiet, &own), why("failed"), "no caller decided");
     assert_eq!(kept(|_| {}, &own), Some(None), "the sampler keeps it anyway");
@@ -382,7 +402,10 @@ fn traces_over_the_cap_are_dropped_and_counted() {
     });
     let started = std::time::Instant::now();
     for n in 0..50 {
-        exporters.record(&Arc::new(Record { started, ended: ms(260 + n * 4), ..records::cut("m") }));
+        exporters.record(&Arc::new(records::cut("m").with(|r| {
+            r.started = started;
+            r.times.ended = ms(260 + n * 4);
+        })));
     }
     assert!(exporters.flush(WAIT));
     let kept: BTreeSet<_> = collector.spans().into_iter().map(|span| span.trace_id).collect();
@@ -410,8 +433,11 @@ fn every_latency_histogram_has_an_exemplar() {
     exporters.live(&records::labels("m")).unwrap().progress(&[reported], 2);
     let blocked = Blocked { decoding: ms(3), ..Blocked::default() };
     let trace = caller(true);
-    exporters.record(&Arc::new(Record { trace, blocked, delivery_blocked: ms(3), ..records::good("m") }));
-    exporters.record(&Arc::new(Record { trace, ..records::gave_up("m") }));
+    exporters.record(&Arc::new(records::good("m").with(|r| {
+        r.request.trace = trace;
+        r.blocked = blocked;
+    })));
+    exporters.record(&Arc::new(records::gave_up("m").with(|r| r.request.trace = trace)));
     let page = String::from_utf8(exporters.scrape(Some("application/openmetrics-text")).body).unwrap();
     let parsed = text::parse(&page, Form::OpenMetrics);
     let have: BTreeSet<&str> = parsed.exemplars.iter().map(|exemplar| exemplar.sample.as_str()).collect();
@@ -425,7 +451,7 @@ fn every_latency_histogram_has_an_exemplar() {
     // A gap becomes an exemplar only if its bucket has counted it. The longest gap of this record was never counted.
     let unreported = records::start(&records::settings()).unwrap();
     unreported.live(&records::labels("m")).unwrap().progress(&[Gap { gap: ms(900), tokens: Some(1) }], 2);
-    unreported.record(&Arc::new(Record { trace, ..records::good("m") }));
+    unreported.record(&Arc::new(records::good("m").with(|r| r.request.trace = trace)));
     let page = String::from_utf8(unreported.scrape(Some("application/openmetrics-text")).body).unwrap();
     let parsed = text::parse(&page, Form::OpenMetrics);
     assert!(

@@ -48,10 +48,10 @@ fn complete_stream_is_ok_and_its_tokens_are_counted() {
     let wire = response_complete(&[ROLE, DELTA, DELTA, FINISH, usage, DONE]).server(&data(1, END_STREAM, b""));
     let replayed = wire.close(CLIENT_CLOSES);
     let record = &replayed.records[0];
-    assert_eq!((record.outcome, record.status, record.sequence), (Outcome::Ok, Some(200), 0));
-    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source.is_exact())), Some((2, true)));
+    assert_eq!((record.outcome, record.response.status, record.sequence), (Outcome::Ok, Some(200), 0));
+    assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source.is_exact())), Some((2, true)));
     assert_eq!(record.labels.request_model.as_deref(), Some("m"));
-    assert!(record.first_token.is_some() && record.requested.is_some());
+    assert!(record.times.first_token.is_some() && record.times.requested.is_some());
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn blocked_connection_blocks_every_open_stream() {
     wire.now = until;
     wire.observer.blocked(Direction::Response, since, until);
     let replayed = wire.close(CLIENT_CLOSES);
-    let blocked: Vec<u128> = replayed.records.iter().map(|record| record.delivery_blocked.as_millis()).collect();
+    let blocked: Vec<u128> = replayed.records.iter().map(|record| record.blocked.total().as_millis()).collect();
     assert_eq!(blocked, [40, 40]);
 }
 
@@ -144,8 +144,11 @@ fn upgraded_connection_has_one_record_per_request() {
     let wire = events(wire.client(&opening()).client(&chat(3)), 1, &[ROLE, DELTA, FINISH, DONE]);
     let wire = wire.server(&data(1, END_STREAM, b"")).server(&ok(3, END_STREAM));
     let replayed = wire.close(CLIENT_CLOSES);
-    let reported: Vec<_> =
-        replayed.records.iter().map(|r| (r.sequence, r.outcome, r.status, r.labels.route.operation())).collect();
+    let reported: Vec<_> = replayed
+        .records
+        .iter()
+        .map(|r| (r.sequence, r.outcome, r.response.status, r.labels.route.operation()))
+        .collect();
     assert_eq!(
         reported,
         [(0, Outcome::Ok, Some(200), "chat"), (1, Outcome::NoOutput, Some(200), "chat")],

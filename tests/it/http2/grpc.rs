@@ -74,13 +74,13 @@ fn vllm_stream_counts_tokens_per_message() {
     let wire = reply(wire, &vllm_prompt(300));
     let wire = reply(reply(wire, &vllm_chunk(0, "Hel", 1)), &vllm_chunk(0, "lo wor", 4));
     let record = record(trailers(reply(wire, &vllm_end(0, 5)), "0"));
-    assert_eq!((record.outcome, record.status), (Outcome::Ok, Some(200)));
-    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source.is_exact())), Some((5, true)));
-    assert_eq!(record.input_tokens.map(|n| n.tokens), Some(300));
-    assert_eq!((record.first_tokens, record.max_tokens, record.chunks), (Some(1), Some(64), 2));
+    assert_eq!((record.outcome, record.response.status), (Outcome::Ok, Some(200)));
+    assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source.is_exact())), Some((5, true)));
+    assert_eq!(record.tokens.input.map(|n| n.tokens), Some(300));
+    assert_eq!((record.tokens.first, record.request.max_tokens, record.tokens.chunks), (Some(1), Some(64), 2));
     assert_eq!((record.labels.request_model.as_deref(), record.labels.engine), (Some("tiny"), Some("vllm")));
-    assert!(record.first_token < record.last_token && record.decode_rate.is_some());
-    assert_eq!(record.finish_reasons.len(), 1);
+    assert!(record.times.first_token < record.times.last_token && record.rate.exact.is_some());
+    assert_eq!(record.response.finish_reasons.len(), 1);
 }
 
 #[test]
@@ -94,8 +94,8 @@ fn sequences_of_one_request_are_distinguished() {
     let wire = begun(called(GENERATE_STREAM, &request));
     let wire = reply(reply(wire, &vllm_chunk(0, "a", 2)), &vllm_chunk(1, "b", 3));
     let record = record(trailers(reply(reply(wire, &vllm_end(0, 2)), &vllm_end(1, 3)), "0"));
-    assert_eq!((record.outcome, record.choices), (Outcome::Ok, 2));
-    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source.is_exact())), Some((5, true)));
+    assert_eq!((record.outcome, record.request.choices), (Outcome::Ok, 2));
+    assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source.is_exact())), Some((5, true)));
 }
 
 #[test]
@@ -109,9 +109,9 @@ fn response_of_one_message_has_counts_and_no_first_token() {
         }),
     };
     let record = record(trailers(reply(begun(called("/vllm.Inference/Generate", &asked())), &whole), "0"));
-    assert_eq!((record.outcome, record.first_token, record.labels.streaming), (Outcome::Ok, None, Some(false)));
-    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((7, CountSource::Usage)));
-    assert_eq!(record.input_tokens.map(|n| n.tokens), Some(3));
+    assert_eq!((record.outcome, record.times.first_token, record.labels.streaming), (Outcome::Ok, None, Some(false)));
+    assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source)), Some((7, CountSource::Usage)));
+    assert_eq!(record.tokens.input.map(|n| n.tokens), Some(3));
 }
 
 fn sglang_chunk(ids: &[u32], so_far: u32) -> sglang::GenerateResponse {
@@ -139,10 +139,10 @@ fn sglang_stream_counts_token_ids_and_ends_with_usage() {
     };
     let last = sglang::GenerateResponse { request_id: "r-1".to_owned(), chunk: None, complete: Some(complete) };
     let record = record(trailers(reply(wire, &last), "0"));
-    assert_eq!((record.outcome, record.response_id.as_deref()), (Outcome::Ok, Some("r-1")));
-    assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((4, CountSource::Usage)));
-    assert_eq!((record.input_tokens.map(|n| n.tokens), record.cached_tokens), (Some(9), Some(4)));
-    assert_eq!((record.first_visible, record.chunks), (None, 2), "ids are tokens, not text");
+    assert_eq!((record.outcome, record.response.id.as_deref()), (Outcome::Ok, Some("r-1")));
+    assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source)), Some((4, CountSource::Usage)));
+    assert_eq!((record.tokens.input.map(|n| n.tokens), record.tokens.cached), (Some(9), Some(4)));
+    assert_eq!((record.times.first_visible, record.tokens.chunks), (None, 2), "ids are tokens, not text");
     assert_eq!(record.labels.engine, Some("sglang"));
 }
 
@@ -156,8 +156,8 @@ fn triton_stream_is_one_request_with_a_lower_bound_of_tokens() {
     };
     let last = triton_stream(triton_text("1", "", true));
     let ended = record(trailers(reply(texts(stream()), &last), "0"));
-    assert_eq!((ended.outcome, ended.chunks), (Outcome::Ok, 2));
-    assert_eq!(ended.output_tokens.map(|n| (n.tokens, n.source)), Some((2, CountSource::Deltas)));
+    assert_eq!((ended.outcome, ended.tokens.chunks), (Outcome::Ok, 2));
+    assert_eq!(ended.tokens.output.map(|n| (n.tokens, n.source)), Some((2, CountSource::Deltas)));
     assert_eq!(ended.labels.request_model.as_deref(), Some("ensemble"));
     // A reset after the response marked as last is no abort, because the client has received everything.
     assert_eq!(record(reply(texts(stream()), &last).client(&reset(1, 8))).outcome, Outcome::Ok);
@@ -176,7 +176,7 @@ fn tensors_without_text_are_not_counted() {
     };
     let wire = begun(called("/inference.GRPCInferenceService/ModelInfer", &triton::ModelInferRequest::default()));
     let record = record(trailers(reply(wire, &response), "0"));
-    assert_eq!((record.outcome, record.output_tokens), (Outcome::Ok, None));
+    assert_eq!((record.outcome, record.tokens.output), (Outcome::Ok, None));
 }
 
 #[test]
@@ -192,10 +192,10 @@ fn compressed_messages_are_counted_like_uncompressed_ones() {
     let wire = request.server(&headers(1, 0, &fields("gzip"))).server(&compressed(&vllm_prompt(300)));
     let wire = reply(wire.server(&compressed(&vllm_chunk(0, "Hel", 1))), &vllm_chunk(0, "lo", 4));
     let counted = record(trailers(wire.server(&compressed(&vllm_end(0, 5))), "0"));
-    assert_eq!((counted.outcome, counted.chunks, counted.unread), (Outcome::Ok, 2, false));
-    assert_eq!(counted.output_tokens.map(|n| (n.tokens, n.source.is_exact())), Some((5, true)));
-    assert_eq!(counted.input_tokens.map(|n| n.tokens), Some(300));
-    assert_eq!((counted.max_tokens, counted.labels.request_model.as_deref()), (Some(64), Some("tiny")));
+    assert_eq!((counted.outcome, counted.tokens.chunks, counted.unread), (Outcome::Ok, 2, false));
+    assert_eq!(counted.tokens.output.map(|n| (n.tokens, n.source.is_exact())), Some((5, true)));
+    assert_eq!(counted.tokens.input.map(|n| n.tokens), Some(300));
+    assert_eq!((counted.request.max_tokens, counted.labels.request_model.as_deref()), (Some(64), Some("tiny")));
     // A response with unreadable messages is `Ok`, but has no token count and no time of the first token.
     for (encoding, why) in [("snappy", Unread::UnknownCoding), ("identity", Unread::UnknownCoding)] {
         let wire = compressed_request().server(&headers(1, 0, &fields(encoding)));
@@ -203,7 +203,7 @@ fn compressed_messages_are_counted_like_uncompressed_ones() {
         let mut replayed = wire.close(CLIENT_CLOSES);
         assert_eq!(replayed.unread, [(Message::Response, why)]);
         let record = replayed.records.remove(0);
-        assert_eq!((record.outcome, record.output_tokens, record.first_token), (Outcome::Ok, None, None));
+        assert_eq!((record.outcome, record.tokens.output, record.times.first_token), (Outcome::Ok, None, None));
         assert!(record.unread);
     }
 }
@@ -240,8 +240,8 @@ fn status_before_the_first_token_maps_to_an_http_status() {
         let alone = record(trailers_only(called(GENERATE_STREAM, &asked()), status));
         let after_head = record(trailers(begun(called(GENERATE_STREAM, &asked())), status));
         for record in [alone, after_head] {
-            assert_eq!((record.outcome, record.error_type.as_deref()), (outcome, Some(name)));
-            assert_eq!((record.status, record.output_tokens), (Some(200), None));
+            assert_eq!((record.outcome, record.response.error_type.as_deref()), (outcome, Some(name)));
+            assert_eq!((record.response.status, record.tokens.output), (Some(200), None));
         }
     }
 }
@@ -252,7 +252,7 @@ fn status_after_the_first_token_is_an_error_in_the_stream() {
     for status in ["8", "13", "14"] {
         let record = record(trailers(started(), status));
         assert_eq!(record.outcome, Outcome::ErrorInStream, "{status}");
-        assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source.is_exact())), Some((3, false)));
+        assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source.is_exact())), Some((3, false)));
     }
     let cancelled = record(trailers(started(), "1"));
     assert_eq!(cancelled.outcome, Outcome::ClientAbortMidStream);

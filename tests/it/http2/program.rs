@@ -205,25 +205,25 @@ async fn ask(mut send: SendRequest<Bytes>, number: usize) {
 }
 
 fn check(record: &Record) {
-    let number: usize = record.request_id.as_ref().unwrap().parse().unwrap();
+    let number: usize = record.request.id.as_ref().unwrap().parse().unwrap();
     let kind = KINDS[number % KINDS.len()];
-    let tokens = record.output_tokens.map(|count| (count.tokens as usize, count.source));
+    let tokens = record.tokens.output.map(|count| (count.tokens as usize, count.source));
     let usage = Some((tokens_of(number), CountSource::Usage));
     match kind {
         "sse" | "json" => assert_eq!((record.outcome, tokens), (Outcome::Ok, usage), "{record:?}"),
         "grpc" => {
             let counted = tokens.map(|(tokens, source)| (tokens, source != CountSource::Deltas));
             assert_eq!((record.outcome, counted), (Outcome::Ok, Some((tokens_of(number), true))), "{record:?}");
-            assert_eq!(record.input_tokens.map(|count| count.tokens), Some(3));
+            assert_eq!(record.tokens.input.map(|count| count.tokens), Some(3));
         }
         "busy" => {
             assert_eq!((record.outcome, tokens), (Outcome::RejectedBusy, None), "{record:?}");
-            assert_eq!(record.error_type.as_deref(), Some("RESOURCE_EXHAUSTED"));
+            assert_eq!(record.response.error_type.as_deref(), Some("RESOURCE_EXHAUSTED"));
         }
         _ => assert_eq!((record.outcome, tokens), (Outcome::ClientAbortMidStream, Some((1, CountSource::Deltas)))),
     }
     assert_eq!(record.labels.request_model.as_deref(), Some("m"));
-    assert_eq!(record.first_token.is_some(), !matches!(kind, "json" | "busy"), "{record:?}");
+    assert_eq!(record.times.first_token.is_some(), !matches!(kind, "json" | "busy"), "{record:?}");
 }
 
 /// Sends these requests through the proxy from `make`; returns the server's bytes, the client's bytes, and the records.

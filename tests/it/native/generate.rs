@@ -32,18 +32,18 @@ fn tokens_of_an_event_are_the_counter_increase() {
     let replayed = streamed("/generate", ASKED, &[&events[..], &["[DONE]"]].concat());
     let record = only(&replayed);
     assert_eq!((record.outcome, output(record)), (Outcome::Ok, Some((9, "native_counter"))));
-    assert_eq!((input(record), record.cached_tokens, record.max_tokens), (Some(13), Some(12), Some(20)));
+    assert_eq!((input(record), record.tokens.cached, record.request.max_tokens), (Some(13), Some(12), Some(20)));
     assert_eq!(
-        (record.first_tokens, record.chunks),
+        (record.tokens.first, record.tokens.chunks),
         (Some(5), 3),
         "the last event repeats the text and adds no tokens"
     );
     assert_eq!(gap_tokens(&replayed), [Some(1), Some(3)]);
     assert_eq!(replayed.live_tokens, 9);
-    let rate = record.decode_rate.unwrap();
+    let rate = record.rate.exact.unwrap();
     assert!((rate - 2000.0).abs() < 1e-6, "(9 - 5) in 2 ms, not {rate}");
     assert_eq!(
-        record.queue.map(|queue| (queue.value, queue.source.as_str())),
+        record.engine.queue.map(|queue| (queue.value, queue.source.as_str())),
         Some((Duration::from_millis(250), "in_band"))
     );
     assert_eq!((record.labels.engine, finishes(record)), (Some("sglang"), vec!["length"]));
@@ -81,7 +81,7 @@ fn prompts_of_a_batch_are_summed() {
     let replayed = response_complete("/generate", r#"{"text":["Count.","Say hello."]}"#, "", &array);
     let record = only(&replayed);
     assert_eq!(
-        (output(record), input(record), record.cached_tokens),
+        (output(record), input(record), record.tokens.cached),
         (Some((11, "native_counter")), Some(26), Some(24))
     );
     assert_eq!((finishes(record), record.outcome), (vec!["length", "stop"], Outcome::Ok));
@@ -130,8 +130,8 @@ fn lmdeploy_sends_new_text_with_a_running_count() {
     let events = events.each_ref().map(String::as_str);
     let replayed = streamed("/generate", r#"{"prompt":"x","stream":true}"#, &[&events[..], &["[DONE]"]].concat());
     let record = only(&replayed);
-    assert_eq!((output(record), input(record), record.chunks), (Some((4, "native_counter")), Some(9), 4));
-    assert_eq!((record.labels.engine, finishes(record), record.queue), (Some("lmdeploy"), vec!["stop"], None));
+    assert_eq!((output(record), input(record), record.tokens.chunks), (Some((4, "native_counter")), Some(9), 4));
+    assert_eq!((record.labels.engine, finishes(record), record.engine.queue), (Some("lmdeploy"), vec!["stop"], None));
     assert_eq!(gap_tokens(&replayed), [Some(1); 3], "held-back text counts as a token");
 
     let replayed = response_complete("/generate", r#"{"prompt":"x"}"#, "", &event("a🙂", 4, r#"{"type":"length"}"#));

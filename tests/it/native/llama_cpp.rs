@@ -27,8 +27,8 @@ fn counter_jumps_and_the_last_event_add_their_tokens() {
         let replayed = streamed(path, ASKED, &events);
         let record = only(&replayed);
         assert_eq!((record.outcome, output(record)), (Outcome::Ok, Some((5, "native_counter"))));
-        assert_eq!((input(record), record.cached_tokens, record.max_tokens), (Some(14), Some(13), Some(30)));
-        assert_eq!((gap_tokens(&replayed), record.first_tokens), (vec![Some(3), Some(1)], Some(1)));
+        assert_eq!((input(record), record.tokens.cached, record.request.max_tokens), (Some(14), Some(13), Some(30)));
+        assert_eq!((gap_tokens(&replayed), record.tokens.first), (vec![Some(3), Some(1)], Some(1)));
         assert_eq!((finishes(record), record.labels.engine), (vec!["stop"], Some("llama_cpp")));
         assert_eq!(record.labels.response_model.as_deref(), Some("tiny"));
     }
@@ -41,7 +41,7 @@ fn stop_without_a_reason_ends_the_stream() {
     let end = last(0, "", 1, "none");
     let replayed = streamed("/completion", ASKED, &[&event(0, "a", 1), &end]);
     assert_eq!((only(&replayed).outcome, finishes(only(&replayed))), (Outcome::Ok, vec![]));
-    assert_eq!((output(only(&replayed)), only(&replayed).chunks), (Some((1, "native_counter")), 1));
+    assert_eq!((output(only(&replayed)), only(&replayed).tokens.chunks), (Some((1, "native_counter")), 1));
 }
 
 #[test]
@@ -70,7 +70,10 @@ fn prompt_progress_is_not_a_token() {
     let events = [event(0, "a", 1), last(0, "", 1, "limit")];
     let replayed = streamed("/completion", ASKED, &[progress, &events[0], &events[1]]);
     let record = only(&replayed);
-    assert_eq!((record.first_event < record.first_token, record.chunks, record.first_tokens), (true, 1, Some(1)));
+    assert_eq!(
+        (record.times.first_event < record.times.first_token, record.tokens.chunks, record.tokens.first),
+        (true, 1, Some(1))
+    );
 }
 
 #[test]
@@ -78,7 +81,7 @@ fn error_event_ends_the_stream() {
     let error = r#"{"error":{"code":500,"message":"Context size has been exceeded.","type":"server_error"}}"#;
     let replayed = streamed("/completion", ASKED, &[&event(0, "a", 1), error]);
     let record = only(&replayed);
-    assert_eq!((record.outcome, record.error_type.as_deref()), (Outcome::ErrorInStream, Some("server_error")));
+    assert_eq!((record.outcome, record.response.error_type.as_deref()), (Outcome::ErrorInStream, Some("server_error")));
 }
 
 /// Before December 2024 (b4300) events had no counter; the last one had `stopped_` flags and timings.
@@ -88,7 +91,7 @@ fn older_version_counts_in_the_last_event() {
     let end = r#"{"content":"","id_slot":0,"stop":true,"model":"m","tokens_predicted":3,"tokens_evaluated":14,"truncated":false,"stopped_eos":true,"stopped_word":false,"stopped_limit":false,"stopping_word":"","tokens_cached":16,"timings":{"prompt_n":14,"prompt_ms":9.5,"predicted_n":3,"predicted_ms":4.6},"index":0}"#;
     let replayed = streamed("/completion", ASKED, &[token, token, end]);
     let record = only(&replayed);
-    assert_eq!((output(record), input(record), record.chunks), (Some((3, "native_counter")), Some(14), 2));
+    assert_eq!((output(record), input(record), record.tokens.chunks), (Some((3, "native_counter")), Some(14), 2));
     assert_eq!((finishes(record), gap_tokens(&replayed)), (vec!["stop"], vec![None]));
     assert_eq!(replayed.live_tokens, 3);
 }

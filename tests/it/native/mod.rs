@@ -64,11 +64,11 @@ fn only(replayed: &Replayed) -> &Record {
 
 /// The output tokens and the source of the count.
 fn output(record: &Record) -> Option<(u64, &'static str)> {
-    record.output_tokens.map(|count| (count.tokens, count.source.as_str()))
+    record.tokens.output.map(|count| (count.tokens, count.source.as_str()))
 }
 
 fn input(record: &Record) -> Option<u64> {
-    record.input_tokens.map(|count| count.tokens)
+    record.tokens.input.map(|count| count.tokens)
 }
 
 /// The token count of each recorded gap.
@@ -77,5 +77,5 @@ fn gap_tokens(replayed: &Replayed) -> Vec<Option<u32>> {
 }
 
 fn finishes(record: &Record) -> Vec<&'static str> {
-    record.finish_reasons.iter().map(|reason| reason.as_str()).collect()
+    record.response.finish_reasons.iter().map(|reason| reason.as_str()).collect()
 }

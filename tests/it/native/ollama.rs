@@ -24,7 +24,7 @@ fn done(rest: &str) -> String {
 const COUNTS: &str = r#","done_reason":"stop","total_duration":300000000,"load_duration":20000000,"prompt_eval_count":14,"prompt_eval_duration":30000000,"eval_count":3,"eval_duration":90000000"#;
 
 fn queue(record: &Record) -> Option<(Duration, &'static str)> {
-    record.queue.map(|queue| (queue.value, queue.source.as_str()))
+    record.engine.queue.map(|queue| (queue.value, queue.source.as_str()))
 }
 
 #[test]
@@ -33,11 +33,11 @@ fn last_line_provides_counts_and_remaining_queue_time() {
     let record = only(&replayed);
     assert_eq!((record.outcome, output(record), input(record)), (Outcome::Ok, Some((3, "native_counter")), Some(14)));
     assert_eq!(queue(record), Some((Duration::from_millis(160), "remainder")));
-    assert_eq!(record.timing.and_then(|timing| timing.load_ms), Some(20.0));
-    assert_eq!((record.chunks, record.first_tokens, replayed.live_tokens), (2, None, 3));
+    assert_eq!(record.engine.timing.and_then(|timing| timing.load_ms), Some(20.0));
+    assert_eq!((record.tokens.chunks, record.tokens.first, replayed.live_tokens), (2, None, 3));
     assert_eq!((record.labels.engine, record.labels.streaming), (Some("ollama"), Some(true)));
-    assert_eq!((record.max_tokens, finishes(record)), (Some(20), vec!["stop"]));
-    assert_eq!(record.since_requested(record.first_token), Some(Duration::from_millis(2)));
+    assert_eq!((record.request.max_tokens, finishes(record)), (Some(20), vec!["stop"]));
+    assert_eq!(record.since_requested(record.times.first_token), Some(Duration::from_millis(2)));
 }
 
 #[test]
@@ -48,16 +48,16 @@ fn generate_has_its_text_keys_at_top_level() {
     let replayed =
         lines("/api/generate", r#"{"model":"tiny","prompt":"x"}"#, &[&thinking, &line(r#""response":"1""#), &end]);
     let record = only(&replayed);
-    assert_eq!((output(record), record.chunks), (Some((3, "native_counter")), 2));
-    assert_eq!(record.since_requested(record.first_token), Some(Duration::from_millis(2)));
-    assert_eq!(record.since_requested(record.first_visible), Some(Duration::from_millis(3)));
+    assert_eq!((output(record), record.tokens.chunks), (Some((3, "native_counter")), 2));
+    assert_eq!(record.since_requested(record.times.first_token), Some(Duration::from_millis(2)));
+    assert_eq!(record.since_requested(record.times.first_visible), Some(Duration::from_millis(3)));
 }
 
 #[test]
 fn tool_call_counts_as_output() {
     let call = r#"{"model":"tiny","message":{"role":"assistant","content":"","tool_calls":[{"id":"call_1","function":{"index":0,"name":"get_weather","arguments":{"city":"Paris"}}}]},"done":false}"#;
     let replayed = lines("/api/chat", CHAT, &[call, &done(COUNTS)]);
-    assert_eq!((only(&replayed).chunks, only(&replayed).first_visible), (1, None));
+    assert_eq!((only(&replayed).tokens.chunks, only(&replayed).times.first_visible), (1, None));
 }
 
 #[test]
@@ -87,7 +87,10 @@ fn loading_a_model_is_ok_without_output() {
         ] {
             let record = only(&replayed);
             assert_eq!((record.outcome, finishes(record)), (Outcome::Ok, vec![reason]));
-            assert_eq!((output(record), input(record), record.first_token, queue(record)), (None, None, None, None));
+            assert_eq!(
+                (output(record), input(record), record.times.first_token, queue(record)),
+                (None, None, None, None)
+            );
         }
     }
 }
@@ -114,7 +117,7 @@ fn crlf_empty_and_unterminated_lines_are_accepted() {
     let head = stream_head("application/x-ndjson; charset=utf-8");
     let replayed = asked("/api/chat", CHAT).server(&head).server(body.as_bytes()).close(super::CLOSE);
     let record = only(&replayed);
-    assert_eq!((record.outcome, output(record), record.events), (Outcome::Ok, Some((3, "native_counter")), 3));
+    assert_eq!((record.outcome, output(record), record.response.events), (Outcome::Ok, Some((3, "native_counter")), 3));
 }
 
 #[test]
@@ -142,7 +145,7 @@ fn sglang_copy_is_detected_without_queue_time() {
     let replayed = lines("/api/chat", CHAT, &[&line, &line, &end]);
     let record = only(&replayed);
     assert_eq!(
-        (record.outcome, output(record), record.decode_rate),
+        (record.outcome, output(record), record.rate.exact),
         (Outcome::Ok, Some((2, "deltas_lower_bound")), None)
     );
     assert_eq!(record.labels.engine, Some("sglang"));

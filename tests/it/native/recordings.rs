@@ -28,7 +28,7 @@ fn queue_times_match_the_engine() {
     let mut reported = 0;
     for (name, recording, meta) in cases() {
         let record = only(&replay(&recording, &Settings::default())).clone();
-        let queue = record.queue.map(|queue| (queue.value.as_nanos() as i128, queue.source.as_str()));
+        let queue = record.engine.queue.map(|queue| (queue.value.as_nanos() as i128, queue.source.as_str()));
         if let Some(remainder) = meta["ollama_ns"]["remainder"].as_i64() {
             let (nanos, source) = queue.unwrap();
             assert!((nanos - i128::from(remainder)).abs() <= 1, "{name}: {nanos}, not {remainder}");

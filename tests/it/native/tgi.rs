@@ -23,11 +23,11 @@ fn tgi_event_is_one_token_even_if_empty_or_special() {
         let replayed = streamed(path, ASKED, &[FIRST, SECOND, EOS]);
         let record = only(&replayed);
         assert_eq!((record.outcome, output(record)), (Outcome::Ok, Some((3, "token_ids"))));
-        assert_eq!((input(record), record.chunks, finishes(record)), (Some(17), 3, vec!["stop"]));
-        assert_eq!(record.since_requested(record.first_token), Some(Duration::from_millis(2)));
-        assert_eq!(record.since_requested(record.first_visible), Some(Duration::from_millis(3)));
-        assert_eq!((gap_tokens(&replayed), record.first_tokens), (vec![Some(1); 2], Some(1)));
-        assert_eq!((record.labels.engine, record.max_tokens), (Some("tgi"), Some(20)));
+        assert_eq!((input(record), record.tokens.chunks, finishes(record)), (Some(17), 3, vec!["stop"]));
+        assert_eq!(record.since_requested(record.times.first_token), Some(Duration::from_millis(2)));
+        assert_eq!(record.since_requested(record.times.first_visible), Some(Duration::from_millis(3)));
+        assert_eq!((gap_tokens(&replayed), record.tokens.first), (vec![Some(1); 2], Some(1)));
+        assert_eq!((record.labels.engine, record.request.max_tokens), (Some("tgi"), Some(20)));
     }
 }
 
@@ -52,7 +52,7 @@ fn error_after_status_200_is_an_error_in_the_stream() {
     let error = r#"{"error":"Request failed during generation","error_type":"generation"}"#;
     let replayed = streamed("/generate_stream", ASKED, &[FIRST, error]);
     let record = only(&replayed);
-    assert_eq!((record.outcome, record.error_type.as_deref()), (Outcome::ErrorInStream, Some("generation")));
+    assert_eq!((record.outcome, record.response.error_type.as_deref()), (Outcome::ErrorInStream, Some("generation")));
     let overloaded = r#"{"error":"Model is overloaded","error_type":"overloaded"}"#;
     assert_eq!(only(&streamed("/generate_stream", ASKED, &[overloaded])).outcome, Outcome::ErrorInStream);
 }
@@ -77,7 +77,7 @@ fn response_headers_provide_queue_time_and_counts() {
             (record.outcome, output(record), input(record)),
             (Outcome::Ok, Some((20, "native_counter")), Some(17))
         );
-        let queue = record.queue.map(|queue| (queue.value, queue.source.as_str()));
+        let queue = record.engine.queue.map(|queue| (queue.value, queue.source.as_str()));
         assert_eq!(queue, Some((Duration::from_millis(120), "response_header")));
         assert_eq!((record.labels.engine, record.labels.streaming), (Some("tgi"), Some(false)));
     }
@@ -89,7 +89,7 @@ fn details_of_a_body_are_decoded_without_prompt_tokens() {
     let replayed = response_complete("/generate", ASKED, "", response);
     let record = only(&replayed);
     assert_eq!((output(record), input(record)), (Some((3, "native_counter")), None));
-    assert_eq!((finishes(record), record.outcome, record.queue), (vec!["length"], Outcome::Ok, None));
+    assert_eq!((finishes(record), record.outcome, record.engine.queue), (vec!["length"], Outcome::Ok, None));
     let bare = response_complete("/generate", ASKED, "", r#"{"generated_text":"1 2"}"#);
     assert_eq!(
         (output(only(&bare)), only(&bare).outcome),

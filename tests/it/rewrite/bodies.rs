@@ -293,5 +293,5 @@ fn retried_body_without_a_length_is_sent_and_recorded_once() {
     proxy.stop();
     let records = proxy.notebook.take().records;
     assert_eq!(records.len(), 2);
-    assert_eq!(records[0].request_bytes, records[1].request_bytes, "no piece twice");
+    assert_eq!(records[0].request.bytes, records[1].request.bytes, "no piece twice");
 }

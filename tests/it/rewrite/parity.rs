@@ -37,12 +37,17 @@ fn facts(mut proxy: Proxy) -> Vec<String> {
     let replayed = proxy.notebook.take();
     assert_eq!((replayed.in_flight, replayed.detached.len()), (0, 0));
     let of = |record: &Record| {
-        let counts = [record.output_tokens, record.input_tokens].map(|count| count.map(|n| (n.tokens, n.source)));
+        let counts = [record.tokens.output, record.tokens.input].map(|count| count.map(|n| (n.tokens, n.source)));
         let labels = (&record.labels.request_model, record.labels.streaming, record.labels.engine);
-        let events = (record.chunks, record.events, record.first_token.is_some());
-        let end =
-            (record.outcome, record.status, &record.finish_reasons, &record.error_type, record.requested.is_some());
-        format!("{:?}", (&record.request_id, end, counts, events, labels))
+        let events = (record.tokens.chunks, record.response.events, record.times.first_token.is_some());
+        let end = (
+            record.outcome,
+            record.response.status,
+            &record.response.finish_reasons,
+            &record.response.error_type,
+            record.times.requested.is_some(),
+        );
+        format!("{:?}", (&record.request.id, end, counts, events, labels))
     };
     let mut facts: Vec<String> = replayed.records.iter().map(of).collect();
     facts.sort_unstable();

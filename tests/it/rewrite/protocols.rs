@@ -113,7 +113,7 @@ fn streams_have_exact_counts_over_http1_and_http2() {
             .records
             .iter()
             .map(|record| {
-                let tokens = record.output_tokens.unwrap();
+                let tokens = record.tokens.output.unwrap();
                 assert_eq!((record.outcome, tokens.source), (Outcome::Ok, CountSource::Usage));
                 tokens.tokens
             })

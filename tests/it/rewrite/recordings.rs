@@ -71,7 +71,7 @@ fn client_that_did_not_ask_gets_the_stream_without_counts() {
             let replayed = proxy.notebook.take();
             let [record] = replayed.records.as_slice() else { panic!("{} records", replayed.records.len()) };
             let truth: Value = serde_json::from_slice(&std::fs::read(&meta).unwrap()).unwrap();
-            let tokens = record.output_tokens.unwrap();
+            let tokens = record.tokens.output.unwrap();
             assert_eq!(
                 (record.outcome, tokens.source, Some(tokens.tokens)),
                 (Outcome::Ok, CountSource::Usage, truth["truth"]["completion_tokens"].as_u64()),

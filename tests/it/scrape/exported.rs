@@ -229,8 +229,8 @@ fn span_has_the_engine_state_at_its_first_token() {
     let exporters = exporters(&settings, &one);
     let began = now - Duration::from_secs(12);
     let mut record = records::good("m");
-    (record.started, record.ended) = (began, Duration::from_secs(12));
-    (record.first_token, record.last_token) = (Some(Duration::from_secs(4)), Some(Duration::from_secs(12)));
+    (record.started, record.times.ended) = (began, Duration::from_secs(12));
+    (record.times.first_token, record.times.last_token) = (Some(Duration::from_secs(4)), Some(Duration::from_secs(12)));
     let mut elsewhere = record.clone();
     elsewhere.labels = Arc::new(tokometer_observe::measure::Labels { listener: 1, ..records::labels("m") });
     exporters.record(&Arc::new(record));

@@ -137,7 +137,7 @@ fn through(settings: Settings, requests: usize, session: impl AsyncFnOnce(Socket
 
 /// The records of responses: the first record is the handshake's.
 fn responses(records: &[Record]) -> &[Record] {
-    assert_eq!((records[0].outcome, records[0].output_tokens), (Outcome::Ok, None), "{records:?}");
+    assert_eq!((records[0].outcome, records[0].tokens.output), (Outcome::Ok, None), "{records:?}");
     &records[1..]
 }
 
@@ -182,10 +182,10 @@ fn transcription_counts_match_the_server() {
     let responses = responses(&records);
     assert_eq!((responses.len(), stats.requests, stats.generation_tokens), (2, 2, 14));
     for response in responses {
-        let output = response.output_tokens.map(|count| (count.tokens, count.source));
+        let output = response.tokens.output.map(|count| (count.tokens, count.source));
         assert_eq!((response.outcome, output), (Outcome::Ok, Some((7, CountSource::Usage))), "{response:?}");
-        assert_eq!(response.input_tokens.map(|count| count.tokens), Some(4));
-        assert!(response.first_token.is_some());
+        assert_eq!(response.tokens.input.map(|count| count.tokens), Some(4));
+        assert!(response.times.first_token.is_some());
     }
 }
 
@@ -222,8 +222,8 @@ fn response_counts_match_the_server() {
         .map(|response| {
             (
                 response.outcome,
-                response.output_tokens.map(|count| count.tokens),
-                response.finish_reasons.as_slice().to_vec(),
+                response.tokens.output.map(|count| count.tokens),
+                response.response.finish_reasons.as_slice().to_vec(),
             )
         })
         .collect();
@@ -260,7 +260,7 @@ fn close_disconnect_or_cancel_aborts_the_response() {
     });
     assert_eq!(stats.requests, 3);
     let mut outcomes: Vec<_> =
-        records.iter().filter(|record| record.first_token.is_some()).map(|record| record.outcome).collect();
+        records.iter().filter(|record| record.times.first_token.is_some()).map(|record| record.outcome).collect();
     outcomes.sort_by_key(|outcome| format!("{outcome:?}"));
     assert_eq!(outcomes, [Outcome::ClientAbortMidStream, Outcome::ClientAbortMidStream, Outcome::Ok]);
 }
@@ -298,7 +298,7 @@ fn each_fault_is_recorded_with_its_outcome() {
             let silent = u64::from(fault == "no-done");
             assert_eq!(stats.generation_tokens, tokens.unwrap_or(0) + silent, "{target} {fault}");
             let response = responses(&records).first().unwrap();
-            let counted = response.output_tokens.map(|count| count.tokens);
+            let counted = response.tokens.output.map(|count| count.tokens);
             assert_eq!((response.outcome, counted), (outcome, tokens), "{target} {fault}: {response:?}");
         }
     }

@@ -71,15 +71,15 @@ fn hold(api: Api, http2: bool, stream: bool) {
     let mut counted = 0;
     for record in &replayed.records {
         assert_eq!((record.outcome, record.labels.streaming), (Outcome::Ok, Some(stream)), "{name}: {record:?}");
-        assert_eq!(record.first_token.is_some(), stream, "{name}: {record:?}");
-        counted += record.output_tokens.map_or(0, |count| count.tokens);
+        assert_eq!(record.times.first_token.is_some(), stream, "{name}: {record:?}");
+        counted += record.tokens.output.map_or(0, |count| count.tokens);
         // Triton reports no counts; a non-streamed transcription reports only seconds.
         let exact = match api {
             Api::TritonGenerate => false,
             Api::AudioTranscription | Api::AudioTranslation => stream,
             _ => true,
         };
-        let reported = record.output_tokens.is_some_and(|count| count.source != CountSource::Deltas);
+        let reported = record.tokens.output.is_some_and(|count| count.source != CountSource::Deltas);
         assert_eq!(reported, exact, "{name}: {record:?}");
     }
     assert_eq!(stats.requests, REQUESTS, "{name}");

@@ -29,22 +29,21 @@ fn first_token(base_ms: u64, per_1k_ms: u64) -> Settings {
 
 /// A request without response events, which ended `waited` ms after the last byte of the request.
 fn without_token(outcome: Outcome, status: Option<u16>, waited: u64) -> Record {
-    Record {
-        outcome,
-        status,
-        headers: None,
-        first_event: None,
-        first_token: None,
-        first_visible: None,
-        last_token: None,
-        input_tokens: None,
-        cached_tokens: None,
-        output_tokens: None,
-        decode_rate: None,
-        longest_pause: None,
-        ended: ms(10 + waited),
-        ..good()
-    }
+    good().with(|r| {
+        r.outcome = outcome;
+        r.response.status = status;
+        r.times.headers = None;
+        r.times.first_event = None;
+        r.times.first_token = None;
+        r.times.first_visible = None;
+        r.times.last_token = None;
+        r.tokens.input = None;
+        r.tokens.cached = None;
+        r.tokens.output = None;
+        r.rate.exact = None;
+        r.gaps.longest_pause = None;
+        r.times.ended = ms(10 + waited);
+    })
 }
 
 fn targets(first_token: Option<Duration>, per_token: Option<Duration>, tenant: Option<&str>) -> Option<Box<Targets>> {
@@ -74,7 +73,10 @@ fn availability_of_every_outcome() {
     }
     assert_eq!(evaluate(&Record { unread: true, ..good() }, &settings), left(Exclusion::Unread));
     let forgiving = Settings { busy_is_bad: false, ..settings };
-    let busy = Record { outcome: Outcome::RejectedBusy, status: Some(429), ..good() };
+    let busy = good().with(|r| {
+        r.outcome = Outcome::RejectedBusy;
+        r.response.status = Some(429);
+    });
     assert_eq!(evaluate(&busy, &forgiving), left(Exclusion::Busy));
 }
 
@@ -97,7 +99,7 @@ fn first_token_exactly_at_the_limit_is_good() {
     for (limit, expected) in [(199, bad(Reason::LateFirstToken)), (200, GOOD), (201, GOOD)] {
         assert_eq!(evaluate(&good(), &first_token(limit, 0)), expected, "{limit}");
     }
-    let never_whole = Record { requested: None, ..good() };
+    let never_whole = good().with(|r| r.times.requested = None);
     assert_eq!(evaluate(&never_whole, &first_token(1, 0)), left(Exclusion::Unknown));
 }
 
@@ -107,16 +109,22 @@ fn uncached_prompt_tokens_extend_the_limit() {
     // 1000 prompt tokens, 600 of them cached: 400 tokens at 100 ms per thousand are 40 ms.
     assert_eq!(evaluate(&good(), &first_token(160, 100)), GOOD);
     assert_eq!(evaluate(&good(), &first_token(159, 100)), bad(Reason::LateFirstToken));
-    let cache_unreported = Record { cached_tokens: None, ..good() };
+    let cache_unreported = good().with(|r| r.tokens.cached = None);
     assert_eq!(evaluate(&cache_unreported, &first_token(100, 100)), GOOD, "the whole prompt counts");
     // Without reported counts, the limit is computed from the request's 4000 bytes, with four bytes per token.
-    let unreported = Record { input_tokens: None, cached_tokens: None, ..good() };
+    let unreported = good().with(|r| {
+        r.tokens.input = None;
+        r.tokens.cached = None;
+    });
     assert_eq!(evaluate(&unreported, &first_token(100, 100)), GOOD);
     assert_eq!(evaluate(&unreported, &first_token(99, 100)), bad(Reason::LateFirstToken));
     let guessed = Count { tokens: 1_000_000, source: CountSource::Deltas };
-    let lower_bound = Record { input_tokens: Some(guessed), ..unreported };
+    let lower_bound = unreported.with(|r| r.tokens.input = Some(guessed));
     assert_eq!(evaluate(&lower_bound, &first_token(99, 100)), bad(Reason::LateFirstToken));
-    let vast = Record { input_tokens: exact(u64::MAX), cached_tokens: None, ..good() };
+    let vast = good().with(|r| {
+        r.tokens.input = exact(u64::MAX);
+        r.tokens.cached = None;
+    });
     assert_eq!(evaluate(&vast, &first_token(1, 86_400_000)), GOOD);
 }
 
@@ -136,9 +144,9 @@ fn missing_first_token_is_bad_after_the_limit() {
         (without_token(Outcome::Http4xx, Some(400), 9000), left(Exclusion::ClientError)),
         (without_token(Outcome::Ok, Some(200), 9000), left(Exclusion::NoToken)),
         (Record { unread: true, ..without_token(gave_up, Some(200), 9000) }, left(Exclusion::Unread)),
-        (Record { requested: None, ..without_token(gave_up, None, 9000) }, left(Exclusion::Unknown)),
-        (Record { asked_stream: Some(false), ..without_token(gave_up, None, 9000) }, left(Exclusion::NotStreamed)),
-        (Record { asked_stream: None, ..without_token(gave_up, None, 9000) }, left(Exclusion::NotStreamed)),
+        (without_token(gave_up, None, 9000).with(|r| r.times.requested = None), left(Exclusion::Unknown)),
+        (without_token(gave_up, None, 9000).with(|r| r.request.stream = Some(false)), left(Exclusion::NotStreamed)),
+        (without_token(gave_up, None, 9000).with(|r| r.request.stream = None), left(Exclusion::NotStreamed)),
     ];
     for (record, expected) in table {
         assert_eq!(evaluate(&record, &settings), expected, "{record:?}");
@@ -161,28 +169,32 @@ fn decode_rate_is_evaluated_where_meaningful() {
     assert_eq!(evaluate(&good(), &settings(100.0)), GOOD);
     assert_eq!(evaluate(&good(), &settings(100.1)), bad(Reason::SlowDecode));
     let count = |tokens, source| Some(Count { tokens, source });
-    let bound = |rate| Record {
-        decode_rate: None,
-        decode_rate_at_least: Some(rate),
-        output_tokens: count(50, CountSource::Deltas),
-        ..good()
+    let bound = |rate| {
+        good().with(|r| {
+            r.rate.exact = None;
+            r.rate.at_least = Some(rate);
+            r.tokens.output = count(50, CountSource::Deltas);
+        })
     };
     assert_eq!(evaluate(&bound(20.0), &settings(20.0)), GOOD, "the true rate is at least this");
     assert_eq!(evaluate(&bound(19.9), &settings(20.0)), left(Exclusion::Unknown));
     let table = [
-        (Record { output_tokens: count(15, CountSource::Usage), ..good() }, Exclusion::TooFewTokens),
-        (Record { last_token: Some(ms(409)), ..good() }, Exclusion::TooFewTokens),
-        (Record { decode_rate: None, ..good() }, Exclusion::TooFewTokens),
-        (Record { choices: 2, ..good() }, Exclusion::SeveralChoices),
-        (Record { delivery_blocked: ms(101), ..good() }, Exclusion::ClientLimited),
-        (Record { output_tokens: None, ..good() }, Exclusion::Unknown),
+        (good().with(|r| r.tokens.output = count(15, CountSource::Usage)), Exclusion::TooFewTokens),
+        (good().with(|r| r.times.last_token = Some(ms(409))), Exclusion::TooFewTokens),
+        (good().with(|r| r.rate.exact = None), Exclusion::TooFewTokens),
+        (good().with(|r| r.request.choices = 2), Exclusion::SeveralChoices),
+        (good().with(|r| r.blocked.decoding = ms(101)), Exclusion::ClientLimited),
+        (good().with(|r| r.tokens.output = None), Exclusion::Unknown),
         (Record { unread: true, ..good() }, Exclusion::Unread),
         (without_token(Outcome::ClientAbortBeforeFirstToken, Some(200), 1), Exclusion::NoToken),
     ];
     for (record, why) in table {
         assert_eq!(evaluate(&record, &settings(1000.0)), left(why), "{record:?}");
     }
-    let nearly = Record { delivery_blocked: ms(100), output_tokens: count(16, CountSource::Usage), ..good() };
+    let nearly = good().with(|r| {
+        r.blocked.decoding = ms(100);
+        r.tokens.output = count(16, CountSource::Usage);
+    });
     assert_eq!(evaluate(&nearly, &settings(1000.0)), bad(Reason::SlowDecode), "values at the limits are evaluated");
     let cut = Record { outcome: Outcome::ClientAbortMidStream, ..good() };
     assert_eq!(evaluate(&cut, &settings(1000.0)), bad(Reason::SlowDecode), "the observed part was slow");
@@ -191,20 +203,30 @@ fn decode_rate_is_evaluated_where_meaningful() {
 #[test]
 fn stall_is_a_gap_or_silence_before_a_failure() {
     let settings = only(Goal::Stall { longest: ms(5000) });
-    let gap = |n| Record { longest_gap: Some(ms(9000)), longest_pause: Some(ms(n)), ..good() };
+    let gap = |n| {
+        good().with(|r| {
+            r.gaps.longest = Some(ms(9000));
+            r.gaps.longest_pause = Some(ms(n));
+        })
+    };
     assert_eq!(evaluate(&gap(5000), &settings), GOOD);
     assert_eq!(evaluate(&gap(5001), &settings), bad(Reason::Stalled));
-    assert_eq!(evaluate(&Record { longest_pause: None, ..good() }, &settings), GOOD, "a single token has no gap");
-    let broken = |outcome, silence: u64| Record { outcome, ended: ms(1210 + silence), ..good() };
+    assert_eq!(evaluate(&good().with(|r| r.gaps.longest_pause = None), &settings), GOOD, "a single token has no gap");
+    let broken = |outcome, silence: u64| {
+        good().with(|r| {
+            r.outcome = outcome;
+            r.times.ended = ms(1210 + silence);
+        })
+    };
     let table = [
         (broken(Outcome::Ok, 60_000), GOOD),
         (broken(Outcome::ClientAbortMidStream, 5001), bad(Reason::Stalled)),
         (broken(Outcome::UpstreamReset, 5000), GOOD),
-        (Record { usual_gap: Some(ms(2501)), ..broken(Outcome::UpstreamReset, 5001) }, GOOD),
-        (Record { usual_gap: None, ..broken(Outcome::UpstreamReset, 10_000) }, GOOD),
-        (Record { usual_gap: None, ..broken(Outcome::UpstreamReset, 10_001) }, bad(Reason::Stalled)),
+        (broken(Outcome::UpstreamReset, 5001).with(|r| r.gaps.usual = Some(ms(2501))), GOOD),
+        (broken(Outcome::UpstreamReset, 10_000).with(|r| r.gaps.usual = None), GOOD),
+        (broken(Outcome::UpstreamReset, 10_001).with(|r| r.gaps.usual = None), bad(Reason::Stalled)),
         (broken(Outcome::Truncated, 5001), bad(Reason::Stalled)),
-        (Record { delivery_blocked: ms(1), ..broken(Outcome::ClientAbortMidStream, 60_000) }, GOOD),
+        (broken(Outcome::ClientAbortMidStream, 60_000).with(|r| r.blocked.decoding = ms(1)), GOOD),
         (Record { unread: true, ..broken(Outcome::ClientAbortMidStream, 60_000) }, left(Exclusion::Unread)),
         (Record { unread: true, ..gap(5001) }, bad(Reason::Stalled)),
         (without_token(Outcome::ClientAbortBeforeFirstToken, Some(200), 60_000), left(Exclusion::NoToken)),
@@ -219,16 +241,20 @@ fn goodput_requires_every_objective() {
     let mut settings = Settings::default();
     settings.objectives.rotate_right(1);
     assert_eq!(settings.objectives[0].goal, Goal::Goodput);
-    let late = Record { first_token: Some(ms(9000)), last_token: Some(ms(10_000)), ended: ms(10_010), ..good() };
+    let late = good().with(|r| {
+        r.times.first_token = Some(ms(9000));
+        r.times.last_token = Some(ms(10_000));
+        r.times.ended = ms(10_010);
+    });
     let table = [
         (good(), GOOD),
         (Record { outcome: Outcome::Http5xx, ..good() }, bad(Reason::Http5xx)),
         (late.clone(), bad(Reason::LateFirstToken)),
-        (Record { decode_rate: Some(19.9), ..good() }, bad(Reason::SlowDecode)),
-        (Record { longest_pause: Some(ms(5001)), ..good() }, bad(Reason::Stalled)),
+        (good().with(|r| r.rate.exact = Some(19.9)), bad(Reason::SlowDecode)),
+        (good().with(|r| r.gaps.longest_pause = Some(ms(5001))), bad(Reason::Stalled)),
         (Record { outcome: Outcome::ClientAbortMidStream, ..good() }, left(Exclusion::ClientAbort)),
         (Record { outcome: Outcome::ClientAbortMidStream, ..late.clone() }, bad(Reason::LateFirstToken)),
-        (Record { choices: 4, ..good() }, GOOD),
+        (good().with(|r| r.request.choices = 4), GOOD),
     ];
     for (record, expected) in table {
         assert_eq!(evaluate(&record, &settings), expected, "{record:?}");
@@ -240,14 +266,14 @@ fn goodput_requires_every_objective() {
 
 #[test]
 fn request_targets_apply_within_the_limits() {
-    let asks = |ttft| Record { targets: targets(Some(ttft), None, None), ..good() };
+    let asks = |ttft| good().with(|r| r.request.targets = targets(Some(ttft), None, None));
     assert_eq!(evaluate(&asks(ms(199)), &first_token(60_000, 0)), bad(Reason::LateFirstToken));
     assert_eq!(evaluate(&asks(ms(200)), &first_token(1, 0)), GOOD);
-    let quick = Record { first_token: Some(ms(60)), ..asks(ms(1)) };
+    let quick = asks(ms(1)).with(|r| r.times.first_token = Some(ms(60)));
     assert_eq!(evaluate(&quick, &first_token(60_000, 0)), GOOD, "1 ms is clamped to the minimum");
-    let patient = Record { first_token: Some(ms(700_000)), ..asks(Duration::from_secs(86_400)) };
+    let patient = asks(Duration::from_secs(86_400)).with(|r| r.times.first_token = Some(ms(700_000)));
     assert_eq!(evaluate(&patient, &first_token(1, 0)), bad(Reason::LateFirstToken));
-    let asks = |tpot| Record { targets: targets(None, Some(tpot), None), ..good() };
+    let asks = |tpot| good().with(|r| r.request.targets = targets(None, Some(tpot), None));
     // The record has 10 ms per token.
     assert_eq!(evaluate(&asks(ms(10)), &only(Goal::DecodeRate { floor: 1000.0 })), GOOD);
     assert_eq!(evaluate(&asks(ms(9)), &only(Goal::DecodeRate { floor: 1.0 })), bad(Reason::SlowDecode));
@@ -262,7 +288,7 @@ fn scope_covers_models_routes_and_tenants() {
     let models = |name: &str| Scope { models: vec![name.to_owned()], ..Scope::default() };
     let routes = |routes: &[Route]| Scope { routes: routes.to_vec(), ..Scope::default() };
     let tenants = Scope { tenants: vec!["a".to_owned()], ..Scope::default() };
-    let of = |tenant| Record { targets: targets(None, None, tenant), ..good() };
+    let of = |tenant| good().with(|r| r.request.targets = targets(None, None, tenant));
     let on = |route| {
         let labels = Labels { route, ..(*good().labels).clone() };
         Record { labels: Arc::new(labels), ..good() }

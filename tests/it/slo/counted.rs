@@ -41,7 +41,10 @@ fn verdicts_and_good_tokens_are_counted_once() {
     let evaluate = Evaluator::new(Settings::default());
     evaluate.evaluate(&good());
     evaluate.evaluate(&records::busy("m"));
-    evaluate.evaluate(&Record { outcome: Outcome::Http4xx, status: Some(404), ..records::busy("m") });
+    evaluate.evaluate(&records::busy("m").with(|r| {
+        r.outcome = Outcome::Http4xx;
+        r.response.status = Some(404);
+    }));
     let evaluated = evaluate.evaluated();
     let available = &of(&evaluated, "availability", Some("m")).counts;
     assert_eq!((available.good, available.all_bad()), (1, 1));

@@ -32,13 +32,13 @@ fn targets_and_tenant_are_read_from_configured_headers() {
         priority_class: None,
         data_parallel_rank: None,
     };
-    assert_eq!(record(headers, all).targets.as_deref(), Some(&stated));
+    assert_eq!(record(headers, all).request.targets.as_deref(), Some(&stated));
     let without_tenant = record(headers, TargetHeaders { speed: true, ..TargetHeaders::default() });
-    assert_eq!(without_tenant.targets.as_deref(), Some(&Targets { tenant: None, ..stated }));
-    assert_eq!(without_tenant.asked_stream, Some(true), "the requested mode is known for a refused request");
-    assert_eq!(record(headers, TargetHeaders::default()).targets, None);
+    assert_eq!(without_tenant.request.targets.as_deref(), Some(&Targets { tenant: None, ..stated }));
+    assert_eq!(without_tenant.request.stream, Some(true), "the requested mode is known for a refused request");
+    assert_eq!(record(headers, TargetHeaders::default()).request.targets, None);
     assert_eq!(
-        record("x-slo-ttft-ms: soon\r\n", TargetHeaders { speed: true, ..TargetHeaders::default() }).targets,
+        record("x-slo-ttft-ms: soon\r\n", TargetHeaders { speed: true, ..TargetHeaders::default() }).request.targets,
         None
     );
 }
@@ -50,7 +50,7 @@ fn clients_set_targets_only_if_the_configuration_allows_it() {
         let file = (Path::new("t.yaml"), yaml.as_str());
         let config = Config::from_layers(Some(file), &Flags::default(), &Environment::default()).unwrap();
         let record = record("x-slo-ttft-ms: 1\r\nx-llm-d-slo-tpot-ms: 1\r\n", config.settings.observe.targets);
-        assert_eq!(record.targets.is_some(), is_read, "{setting}");
+        assert_eq!(record.request.targets.is_some(), is_read, "{setting}");
     }
 }
 
@@ -63,14 +63,14 @@ fn new_target_headers_win_over_their_old_names() {
         ..Targets::default()
     };
     assert_eq!(
-        record(headers, TargetHeaders { speed: true, ..TargetHeaders::default() }).targets.as_deref(),
+        record(headers, TargetHeaders { speed: true, ..TargetHeaders::default() }).request.targets.as_deref(),
         Some(&stated)
     );
     // If the new header has an invalid value, a valid value of the old header is used.
     let headers = "x-slo-ttft-ms: 250\r\nx-llm-d-slo-ttft-ms: fast\r\n";
     let stated = Targets { first_token: Some(Duration::from_millis(250)), ..Targets::default() };
     assert_eq!(
-        record(headers, TargetHeaders { speed: true, ..TargetHeaders::default() }).targets.as_deref(),
+        record(headers, TargetHeaders { speed: true, ..TargetHeaders::default() }).request.targets.as_deref(),
         Some(&stated)
     );
 }
@@ -79,7 +79,10 @@ fn new_target_headers_win_over_their_old_names() {
 fn priority_class_is_read_only_where_tenants_are_distinguished() {
     let class = |headers, tenants: bool| {
         let tenant = if tenants { vec!["x-tenant".into()] } else { Vec::new() };
-        record(headers, TargetHeaders { tenant, ..TargetHeaders::default() }).targets.and_then(|all| all.priority_class)
+        record(headers, TargetHeaders { tenant, ..TargetHeaders::default() })
+            .request
+            .targets
+            .and_then(|all| all.priority_class)
     };
     let both = "x-gateway-inference-objective: old\r\nX-LLM-D-Inference-Objective: premium\r\n";
     assert_eq!(class(both, true).as_deref(), Some("premium"));
@@ -91,6 +94,7 @@ fn priority_class_is_read_only_where_tenants_are_distinguished() {
 fn data_parallel_rank_is_recorded_without_other_targets() {
     let rank = |headers| {
         record(headers, TargetHeaders { speed: true, ..TargetHeaders::default() })
+            .request
             .targets
             .and_then(|all| all.data_parallel_rank)
     };

@@ -29,32 +29,32 @@ fn available(record: &Record) -> String {
 }
 
 fn is_stream(record: &Record) -> bool {
-    let response_complete = record.status.is_some_and(|status| status == 101 || status / 100 == 2);
-    if response_complete { record.labels.streaming == Some(true) } else { record.asked_stream == Some(true) }
+    let response_complete = record.response.status.is_some_and(|status| status == 101 || status / 100 == 2);
+    if response_complete { record.labels.streaming == Some(true) } else { record.request.stream == Some(true) }
 }
 
 fn ttft(record: &Record) -> String {
-    let prompt = match (record.input_tokens, record.cached_tokens) {
+    let prompt = match (record.tokens.input, record.tokens.cached) {
         (Some(input), cached) if input.source.is_exact() => (input.tokens as f64 - cached.unwrap_or(0) as f64).max(0.0),
-        _ => (record.request_bytes / 4) as f64,
+        _ => (record.request.bytes / 4) as f64,
     };
-    let asked = record.targets.as_ref().and_then(|targets| targets.first_token);
+    let asked = record.request.targets.as_ref().and_then(|targets| targets.first_token);
     let limit = asked.map_or(2.0 + 0.5 * prompt / 1000.0, |asked| asked.as_secs_f64().clamp(0.1, 600.0));
     let blocked = record.blocked.waiting.as_secs_f64();
-    let end_or_token = record.first_token.unwrap_or(record.ended).as_secs_f64();
-    let wait = record.requested.map(|requested| (end_or_token - requested.as_secs_f64()).max(0.0));
+    let end_or_token = record.times.first_token.unwrap_or(record.times.ended).as_secs_f64();
+    let wait = record.times.requested.map(|requested| (end_or_token - requested.as_secs_f64()).max(0.0));
     let stated = if record.outcome.as_str() == "http_4xx" {
         "excluded: client_error"
     } else if !is_stream(record) {
         "excluded: not_streamed"
-    } else if record.first_token.is_none() && record.outcome.as_str() == "unobserved" {
+    } else if record.times.first_token.is_none() && record.outcome.as_str() == "unobserved" {
         "excluded: unobserved"
-    } else if record.first_token.is_none() && record.unread {
+    } else if record.times.first_token.is_none() && record.unread {
         "excluded: unread"
-    } else if record.first_token.is_none() && record.outcome.is_ok() {
+    } else if record.times.first_token.is_none() && record.outcome.is_ok() {
         "excluded: no_token"
     } else {
-        match (wait, record.first_token) {
+        match (wait, record.times.first_token) {
             (None, _) => "excluded: unknown",
             (Some(wait), Some(_)) if wait <= limit => "good",
             (Some(wait), Some(_)) if wait - blocked <= limit => "excluded: client_limited",
@@ -67,20 +67,20 @@ fn ttft(record: &Record) -> String {
 }
 
 fn rate(record: &Record) -> String {
-    let seconds = match (record.first_token, record.last_token) {
+    let seconds = match (record.times.first_token, record.times.last_token) {
         (Some(first), Some(last)) => last.as_secs_f64() - first.as_secs_f64(),
         _ if is_stream(record) => return "excluded: no_token".to_owned(),
         _ => return "excluded: not_streamed".to_owned(),
     };
-    let asked = record.targets.as_ref().and_then(|targets| targets.per_token);
+    let asked = record.request.targets.as_ref().and_then(|targets| targets.per_token);
     let floor = asked.map_or(20.0, |asked| 1.0 / asked.as_secs_f64().clamp(0.005, 10.0));
-    let stated = match record.output_tokens {
+    let stated = match record.tokens.output {
         _ if record.unread => "excluded: unread",
         None => "excluded: unknown",
         Some(count) if count.tokens < 16 || seconds < 0.2 => "excluded: too_few_tokens",
-        _ if record.choices > 1 => "excluded: several_choices",
-        _ if record.delivery_blocked.as_secs_f64() > seconds / 10.0 => "excluded: client_limited",
-        Some(_) => match (record.decode_rate, record.decode_rate_at_least) {
+        _ if record.request.choices > 1 => "excluded: several_choices",
+        _ if record.blocked.total().as_secs_f64() > seconds / 10.0 => "excluded: client_limited",
+        Some(_) => match (record.rate.exact, record.rate.at_least) {
             (Some(rate), _) if rate < floor => "bad: slow_decode",
             (Some(_), _) => "good",
             (None, Some(rate)) if rate >= floor => "good",
@@ -92,13 +92,13 @@ fn rate(record: &Record) -> String {
 }
 
 fn stall(record: &Record) -> String {
-    let Some(last) = record.last_token else {
+    let Some(last) = record.times.last_token else {
         return if is_stream(record) { "excluded: no_token" } else { "excluded: not_streamed" }.to_owned();
     };
-    let paused = record.longest_pause.is_some_and(|pause| pause.as_secs_f64() > 5.0);
-    let allowed = record.usual_gap.map_or(10.0, |usual| (2.0 * usual.as_secs_f64()).max(5.0));
-    let broke_off = !record.outcome.is_ok() && record.delivery_blocked.is_zero() && !record.unread;
-    let silent = broke_off && record.ended.as_secs_f64() - last.as_secs_f64() > allowed;
+    let paused = record.gaps.longest_pause.is_some_and(|pause| pause.as_secs_f64() > 5.0);
+    let allowed = record.gaps.usual.map_or(10.0, |usual| (2.0 * usual.as_secs_f64()).max(5.0));
+    let broke_off = !record.outcome.is_ok() && record.blocked.total().is_zero() && !record.unread;
+    let silent = broke_off && record.times.ended.as_secs_f64() - last.as_secs_f64() > allowed;
     let stated = if paused || silent {
         "bad: stalled"
     } else if record.outcome.as_str() == "unobserved" {

@@ -43,14 +43,13 @@ fn bad(evaluate: &Evaluator) -> u64 {
 
 /// The record of a request whose client disconnected after it had waited this long.
 fn gave_up(sequence: u64, waited: Duration) -> Record {
-    Record {
-        sequence,
-        outcome: Outcome::ClientAbortBeforeFirstToken,
-        first_token: None,
-        last_token: None,
-        ended: ms(10) + waited,
-        ..good()
-    }
+    good().with(|r| {
+        r.sequence = sequence;
+        r.outcome = Outcome::ClientAbortBeforeFirstToken;
+        r.times.first_token = None;
+        r.times.last_token = None;
+        r.times.ended = ms(10) + waited;
+    })
 }
 
 #[test]
@@ -86,9 +85,13 @@ fn queued_requests_with_late_tokens_are_late_and_none_is_missing() {
     table.sweep(&evaluate, now);
     table.sweep(&evaluate, now + ms(1000));
     for sequence in 0..240 {
-        let late =
-            Record { connection: 1, sequence, first_token: Some(ms(9000)), last_token: Some(ms(9500)), ..good() };
-        evaluate.evaluate(&Record { ended: ms(9500), ..late });
+        let late = good().with(|r| {
+            r.connection = 1;
+            r.sequence = sequence;
+            r.times.first_token = Some(ms(9000));
+            r.times.last_token = Some(ms(9500));
+        });
+        evaluate.evaluate(&late.with(|r| r.times.ended = ms(9500)));
     }
     evaluate.evaluate(&gave_up(240, ms(2500)));
     let evaluated = evaluate.evaluated();
@@ -245,8 +248,8 @@ proptest! {
                         *next.entry(which).or_default() += 1;
                         misses += u64::from(waited > ms(2000));
                         let ended = gave_up(id, waited);
-                        let first_token = token.then_some(ended.ended);
-                        let record = Record { first_token, last_token: first_token, ..ended };
+                        let first_token = token.then_some(ended.times.ended);
+                        let record = ended.with(|r| { r.times.first_token = first_token; r.times.last_token = first_token; });
                         if late > 0 { held.push((n + late, record)) } else { evaluate.evaluate(&record) }
                     }
                 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokometer::app::DataPath;
 use tokometer::replay::{Notebook, Replayed};
-use tokometer_observe::measure::{Labels, Outcome, QueueSource, Record};
+use tokometer_observe::measure::{Labels, Outcome, QueueSource, Record, RequestTimes};
 use tokometer_observe::observer;
 use tokometer_proxy::relay;
 use tokometer_sim::load;
@@ -84,7 +84,7 @@ impl Both {
 
 /// Pairs the records of the same request, because requests of concurrent connections may be in a different order.
 fn pairs<'a>(proxied: &'a [Record], captured: &'a [Record]) -> Vec<(&'a Record, &'a Record)> {
-    let id = |record: &Record| record.response_id.clone();
+    let id = |record: &Record| record.response.id.clone();
     let mut rest: Vec<&Record> = captured.iter().collect();
     let pair = |proxied: &'a Record| {
         let at = rest.iter().position(|captured| id(captured) == id(proxied)).unwrap_or_default();
@@ -95,21 +95,15 @@ fn pairs<'a>(proxied: &'a [Record], captured: &'a [Record]) -> Vec<(&'a Record, 
 
 /// All values of a record except times, as text.
 fn values(record: &Record) -> String {
-    let Record { labels, sequence, outcome, status, finish_reasons, response_id, error_type, request_id, .. } = record;
-    let Record { trace, targets, asked_stream, input_tokens, cached_tokens, cache_creation_tokens, .. } = record;
-    let Record { input_audio_tokens, input_image_tokens, output_tokens, reasoning_tokens, .. } = record;
-    let Record { output_audio_tokens, first_tokens, live_tokens, chunks, events, capture_loss, unread, .. } = record;
-    let Record { queue, timing, max_tokens, choices, request_bytes, response_bytes, .. } = record;
+    let Record { labels, sequence, outcome, unread, capture_loss, request, response, tokens, engine, times, .. } =
+        record;
     let labels = Labels { listener: 0, ..Labels::clone(labels) };
     // This source depends on times, that is, on whether headers and first event arrive in the same read.
-    let queue = queue.map(|queue| queue.source).filter(|source| *source != QueueSource::HeaderTiming);
-    let Record { requested, headers, first_event, first_token, first_visible, last_token, .. } = record;
+    let queue = engine.queue.map(|queue| queue.source).filter(|source| *source != QueueSource::HeaderTiming);
+    let RequestTimes { requested, headers, first_event, first_token, first_visible, last_token, .. } = times;
     let known = [requested, headers, first_event, first_token, first_visible, last_token].map(|time| time.is_some());
-    let connection = (labels, sequence, outcome, status, finish_reasons, response_id, error_type, request_id);
-    let request = (trace, targets, asked_stream, max_tokens, choices, request_bytes, response_bytes);
-    let tokens = (input_tokens, cached_tokens, cache_creation_tokens, input_audio_tokens, input_image_tokens);
-    let output = (output_tokens, reasoning_tokens, output_audio_tokens, first_tokens, live_tokens, chunks, events);
-    format!("{connection:?} {request:?} {tokens:?} {output:?} {:?}", (capture_loss, unread, queue, timing, known))
+    let connection = (labels, sequence, outcome, unread, capture_loss, known);
+    format!("{connection:?} {:?}", (request, response, tokens, queue, engine.timing))
 }
 
 impl Differences {
@@ -118,7 +112,7 @@ impl Differences {
         let ((all, proxied), (all_captured, captured)) = (proxied, captured);
         let mut add = |what, a, b| self.0.entry(what).or_default().push(difference(a, b));
         // The time to first token is measured from the last byte of the request.
-        let ttft = |record: &Record| Some(record.first_token? - record.requested?);
+        let ttft = |record: &Record| Some(record.times.first_token? - record.times.requested?);
         if let (Some(a), Some(b)) = (ttft(proxied), ttft(captured)) {
             add("time to first token", a, b);
         }
@@ -129,7 +123,7 @@ impl Differences {
         for (a, b) in gaps(all, proxied).into_iter().zip(gaps(all_captured, captured)) {
             add("gap between tokens", a, b);
         }
-        add("duration", proxied.ended, captured.ended);
+        add("duration", proxied.times.ended, captured.times.ended);
         let start = proxied.started.max(captured.started) - proxied.started.min(captured.started);
         add("start", start, Duration::ZERO);
     }

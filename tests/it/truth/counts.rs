@@ -52,14 +52,14 @@ fn counts_match_engine_counters_or_are_lower_bounds() {
         let (Some(output), Some(record)) = (case.meta["truth"]["completion_tokens"].as_u64(), case.record()) else {
             continue;
         };
-        let (counted, input) = (record.output_tokens, true_input(&case));
+        let (counted, input) = (record.tokens.output, true_input(&case));
         println!(
             "{} | {} | {} | {} | {output} | {} | {}",
             case.engine,
             case.name,
             counted.map_or("-", |n| n.source.as_str()),
             text(counted.map(|n| n.tokens)),
-            text(record.input_tokens.map(|n| n.tokens)),
+            text(record.tokens.input.map(|n| n.tokens)),
             text(input),
         );
         let response_complete = case.recording.reads.iter().any(|(_, bytes)| !bytes.is_empty());
@@ -72,12 +72,12 @@ fn counts_match_engine_counters_or_are_lower_bounds() {
             None if !response_complete => {}
             _ => wrong.push(format!("{}: output {counted:?}, expected {output}", case.title())),
         }
-        if record.input_tokens.is_some_and(|n| Some(n.tokens) != input) {
-            wrong.push(format!("{}: input {:?}, expected {input:?}", case.title(), record.input_tokens));
+        if record.tokens.input.is_some_and(|n| Some(n.tokens) != input) {
+            wrong.push(format!("{}: input {:?}, expected {input:?}", case.title(), record.tokens.input));
         }
         // A complete response with an output count also has an input count, unless only ids were sent.
         let reported = counted.is_some_and(|n| n.source.is_exact() && n.source != CountSource::TokenIds);
-        if reported && record.input_tokens.is_none() && input.is_some() {
+        if reported && record.tokens.input.is_none() && input.is_some() {
             wrong.push(format!("{}: no input count, expected {input:?}", case.title()));
         }
         // If `usage` was sent, it must be the source of the count.
@@ -113,21 +113,21 @@ fn exact_counts_of_truncated_responses_are_correct() {
     for case in cases() {
         let Some(whole) = case.record() else { continue };
         let length: usize = case.recording.reads.iter().map(|(_, bytes)| bytes.len()).sum();
-        let Some(output) = whole.output_tokens.filter(|n| n.source.is_exact() && length < 200_000) else { continue };
+        let Some(output) = whole.tokens.output.filter(|n| n.source.is_exact() && length < 200_000) else { continue };
         for bytes in (length.saturating_sub(NEAR_THE_END)..length).step_by(STEP) {
             let replayed = run(&cut(&case, bytes));
             let Some(record) = replayed.records.first() else { continue };
-            if let Some(reported) = record.output_tokens.filter(|n| n.source.is_exact()) {
+            if let Some(reported) = record.tokens.output.filter(|n| n.source.is_exact()) {
                 exact += 1;
                 if reported.tokens != output.tokens {
                     wrong.push(format!("{} cut at {bytes}: output {reported:?}, expected {output:?}", case.title()));
                 }
             }
-            let inputs = (record.input_tokens.map(|n| n.tokens), whole.input_tokens.map(|n| n.tokens));
+            let inputs = (record.tokens.input.map(|n| n.tokens), whole.tokens.input.map(|n| n.tokens));
             if inputs.0.is_some() && inputs.0 != inputs.1 {
                 wrong.push(format!("{} cut at {bytes}: input {inputs:?}", case.title()));
             }
-            let queues = (record.queue, whole.queue);
+            let queues = (record.engine.queue, whole.engine.queue);
             if queues.0.is_some() && queues.0.map(|q| q.source) == queues.1.map(|q| q.source) && queues.0 != queues.1 {
                 wrong.push(format!("{} cut at {bytes}: queue {queues:?}", case.title()));
             }
@@ -142,7 +142,7 @@ fn live_token_sum_equals_exact_count() {
     for case in cases() {
         let replayed = run(&case.recording);
         let Some(record) = replayed.records.first() else { continue };
-        let Some(exact) = record.output_tokens.filter(|n| n.source.is_exact()) else { continue };
+        let Some(exact) = record.tokens.output.filter(|n| n.source.is_exact()) else { continue };
         assert_eq!(replayed.live_tokens, exact.tokens, "{}", case.title());
     }
 }
@@ -153,8 +153,8 @@ fn prompts_of_non_generating_requests_are_counted() {
     for case in all().iter().filter(|case| case.api.is_none()) {
         let Some(input) = case.meta["usage_seen"]["prompt_tokens"].as_u64() else { continue };
         let record = case.record().unwrap_or_else(|| panic!("{}: no record", case.title()));
-        assert_eq!(record.input_tokens, Some(Count { tokens: input, source: CountSource::Usage }), "{}", case.title());
-        assert_eq!((record.output_tokens, record.first_token), (None, None), "{}", case.title());
+        assert_eq!(record.tokens.input, Some(Count { tokens: input, source: CountSource::Usage }), "{}", case.title());
+        assert_eq!((record.tokens.output, record.times.first_token), (None, None), "{}", case.title());
         counted += 1;
     }
     assert!(counted >= 4, "only {counted}");
@@ -167,8 +167,8 @@ fn fixtures_of_other_paths_match_their_counts() {
         let record = case.record().unwrap_or_else(|| panic!("{}: no record", case.title()));
         let exact = |count: Option<Count>| count.filter(|n| n.source.is_exact()).map(|n| n.tokens);
         let truth = &case.meta["truth"];
-        assert_eq!(exact(record.output_tokens), truth["completion_tokens"].as_u64(), "{}", case.title());
-        assert_eq!(exact(record.input_tokens), truth["prompt_tokens"].as_u64(), "{}", case.title());
+        assert_eq!(exact(record.tokens.output), truth["completion_tokens"].as_u64(), "{}", case.title());
+        assert_eq!(exact(record.tokens.input), truth["prompt_tokens"].as_u64(), "{}", case.title());
         counted += 1;
     }
     assert!(counted >= 3, "only {counted}");

@@ -109,29 +109,29 @@ impl Row {
         let mut count = |of: fn(&mut Row) -> &mut Column, what: String| {
             *of(self).entry(what).or_default() += 1;
         };
-        if let Some(output) = record.output_tokens {
+        if let Some(output) = record.tokens.output {
             count(|row| &mut row.counts, format!("`{}`", output.source.as_str()));
         }
-        if let Some(input) = record.input_tokens {
+        if let Some(input) = record.tokens.input {
             count(|row| &mut row.inputs, format!("`{}`", input.source.as_str()));
         }
-        if let Some(first) = record.first_token {
+        if let Some(first) = record.times.first_token {
             let with = match () {
-                () if Some(first) == record.headers => "with the headers",
-                () if Some(first) == record.first_event => "with the first event",
+                () if Some(first) == record.times.headers => "with the headers",
+                () if Some(first) == record.times.first_event => "with the first event",
                 () => "after the first event",
             };
             count(|row| &mut row.first_token, with.to_owned());
         }
-        let finishes: BTreeSet<&str> = record.finish_reasons.iter().map(|reason| reason.as_str()).collect();
+        let finishes: BTreeSet<&str> = record.response.finish_reasons.iter().map(|reason| reason.as_str()).collect();
         for reason in finishes {
             count(|row| &mut row.finishes, format!("`{reason}`"));
         }
         if !record.outcome.is_ok() {
-            let kind = record.error_type.as_ref().map(|kind| format!(": {kind}")).unwrap_or_default();
+            let kind = record.response.error_type.as_ref().map(|kind| format!(": {kind}")).unwrap_or_default();
             count(|row| &mut row.ends, format!("`{}`{kind}", record.outcome.as_str()));
         }
-        if let Some(queue) = record.queue {
+        if let Some(queue) = record.engine.queue {
             count(|row| &mut row.queue, format!("`{}`", queue.source.as_str()));
         }
         self.named.extend(record.labels.engine.map(|engine| format!("`{engine}`")));

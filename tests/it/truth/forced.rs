@@ -15,9 +15,9 @@ fn forced_engine_yields_no_panic_and_no_wrong_exact_count() {
         // If the engine's counter is unknown, compare with the replay without a forced engine.
         let exactly =
             |of: Option<tokometer_observe::measure::Count>| of.filter(|n| n.source.is_exact()).map(|n| n.tokens);
-        let counted = known.as_ref().and_then(|record| exactly(record.output_tokens));
+        let counted = known.as_ref().and_then(|record| exactly(record.tokens.output));
         let output = case.meta["truth"]["completion_tokens"].as_u64().or(counted);
-        let input = known.as_ref().and_then(|record| record.input_tokens);
+        let input = known.as_ref().and_then(|record| record.tokens.input);
         for engine in Engine::ALL {
             let replayed =
                 replay(&case.recording, &Settings { engine: ConfiguredEngine(Some(engine)), ..Settings::default() });
@@ -34,17 +34,17 @@ fn forced_engine_yields_no_panic_and_no_wrong_exact_count() {
                 ));
             }
             let Some(record) = record else { continue };
-            if let Some(tokens) = exactly(record.output_tokens) {
+            if let Some(tokens) = exactly(record.tokens.output) {
                 exact += 1;
                 if Some(tokens) != output {
                     wrong.push(format!("{place}: exact output {tokens}, expected {output:?}"));
                 }
-            } else if let (Some(least), Some(output)) = (record.output_tokens, output)
+            } else if let (Some(least), Some(output)) = (record.tokens.output, output)
                 && least.tokens > output
             {
                 wrong.push(format!("{place}: lower bound {least:?}, expected at most {output}"));
             }
-            if let (Some(forced), Some(input)) = (record.input_tokens, input)
+            if let (Some(forced), Some(input)) = (record.tokens.input, input)
                 && forced.tokens != input.tokens
             {
                 wrong.push(format!("{place}: input {forced:?}, expected {input:?}"));

@@ -153,10 +153,10 @@ fn made() -> (String, Vec<String>) {
     let mut rows = Vec::new();
     for case in cases() {
         let Some(record) = case.record() else { continue };
-        if record.queue.map(|queue| queue.source) != expected(&case) {
-            wrong.push(format!("{}: source {:?}, expected {:?}", case.title(), record.queue, expected(&case)));
+        if record.engine.queue.map(|queue| queue.source) != expected(&case) {
+            wrong.push(format!("{}: source {:?}, expected {:?}", case.title(), record.engine.queue, expected(&case)));
         }
-        let Some(queue) = record.queue else {
+        let Some(queue) = record.engine.queue else {
             silent += usize::from(engines(&case).is_some());
             continue;
         };
@@ -221,7 +221,9 @@ fn vllms_time_to_first_token_is_read_as_the_prefill() {
     let mut queued = 0;
     for case in cases().into_iter().filter(|case| case.engine == "vllm-0.32.0") {
         let Some(record) = case.record() else { continue };
-        let (Some(queue), Some(timing), Some(first)) = (record.queue, record.timing, record.first_token) else {
+        let (Some(queue), Some(timing), Some(first)) =
+            (record.engine.queue, record.engine.timing, record.times.first_token)
+        else {
             continue;
         };
         let prefill = Duration::from_secs_f64(timing.prefill_ms.expect("reported with the queue time") / 1e3);
@@ -240,13 +242,13 @@ fn phases_of_every_recording_add_up_to_its_duration() {
     for record in cases().iter().filter_map(Case::record) {
         let phases = Phases::of(&record);
         let sum: Duration = phases.iter().map(|part| part.active()).sum();
-        assert_eq!(sum + phases.blocked(), record.ended);
+        assert_eq!(sum + phases.blocked(), record.times.ended);
         let queue = phases.iter().find(|part| part.kind.as_str() == "queue").map(|part| part.to - part.from);
-        let fits = match (queue, record.queue) {
+        let fits = match (queue, record.engine.queue) {
             (Some(part), Some(reported)) if reported.source == QueueSource::Remainder => part <= reported.value,
             (part, reported) => part == reported.map(|queue| queue.value),
         };
-        assert!(fits, "{queue:?} of {:?}", record.queue);
+        assert!(fits, "{queue:?} of {:?}", record.engine.queue);
         (records, with_queue) = (records + 1, with_queue + usize::from(queue.is_some()));
     }
     println!("{records} recordings, {with_queue} with a queue");

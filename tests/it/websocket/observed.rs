@@ -56,15 +56,15 @@ fn response_is_timed_from_the_commit_and_counted_by_usage() {
     let replayed = wire.server(&of_server(DONE)).close(CLIENT_LEFT);
     assert_eq!(outcomes(&replayed), [Outcome::Ok, Outcome::Ok]);
     let [handshake, response] = replayed.records.as_slice() else { panic!("{replayed:?}") };
-    assert_eq!((handshake.labels.route.operation(), handshake.status), ("other", Some(101)));
+    assert_eq!((handshake.labels.route.operation(), handshake.response.status), ("other", Some(101)));
     assert_eq!((response.labels.route.operation(), response.sequence), ("realtime", 1));
     assert_eq!(response.labels.response_model.as_deref(), Some("voxtral"));
-    assert_eq!(response.since_requested(response.first_token), Some(Duration::from_millis(1)));
-    assert_eq!(response.last_token, Some(Duration::from_millis(3)));
-    assert_eq!(response.headers, None, "a response on a WebSocket has no headers");
-    assert_eq!(response.output_tokens.map(|n| (n.tokens, n.source)), Some((3, CountSource::Usage)));
-    assert_eq!(response.input_tokens.map(|n| n.tokens), Some(38));
-    assert_eq!((response.chunks, response.decode_rate), (3, Some(1000.0)));
+    assert_eq!(response.since_requested(response.times.first_token), Some(Duration::from_millis(1)));
+    assert_eq!(response.times.last_token, Some(Duration::from_millis(3)));
+    assert_eq!(response.times.headers, None, "a response on a WebSocket has no headers");
+    assert_eq!(response.tokens.output.map(|n| (n.tokens, n.source)), Some((3, CountSource::Usage)));
+    assert_eq!(response.tokens.input.map(|n| n.tokens), Some(38));
+    assert_eq!((response.tokens.chunks, response.rate.exact), (3, Some(1000.0)));
     assert_eq!(replayed.live_tokens, 3);
 }
 
@@ -79,7 +79,7 @@ fn each_response_of_a_session_is_a_request_record() {
     assert_eq!(outcomes(&replayed), [Outcome::Ok; 4]);
     let sequences: Vec<u64> = replayed.records.iter().map(|record| record.sequence).collect();
     assert_eq!(sequences, [0, 1, 2, 3]);
-    assert!(replayed.records[1..].iter().all(|record| record.output_tokens.map(|n| n.tokens) == Some(3)));
+    assert!(replayed.records[1..].iter().all(|record| record.tokens.output.map(|n| n.tokens) == Some(3)));
 }
 
 #[test]
@@ -87,8 +87,8 @@ fn unrequested_response_has_no_wait() {
     let wire = session().client(&of_client(APPEND)).server(&of_server(DELTA)).server(&of_server(DONE));
     let replayed = wire.close(CLIENT_LEFT);
     let response = &replayed.records[1];
-    assert_eq!((response.outcome, response.requested), (Outcome::Ok, None));
-    assert_eq!(response.since_requested(response.first_token), None);
+    assert_eq!((response.outcome, response.times.requested), (Outcome::Ok, None));
+    assert_eq!(response.since_requested(response.times.first_token), None);
 }
 
 #[test]
@@ -142,8 +142,11 @@ fn compressed_messages_are_parsed_like_plain_ones() {
     }
     let replayed = wire.close(CLIENT_LEFT);
     assert_eq!(outcomes(&replayed), [Outcome::Ok, Outcome::Ok]);
-    assert_eq!(replayed.records[1].output_tokens.map(|n| (n.tokens, n.source)), Some((3, CountSource::Usage)));
-    assert_eq!(replayed.records[1].since_requested(replayed.records[1].first_token), Some(Duration::from_millis(1)));
+    assert_eq!(replayed.records[1].tokens.output.map(|n| (n.tokens, n.source)), Some((3, CountSource::Usage)));
+    assert_eq!(
+        replayed.records[1].since_requested(replayed.records[1].times.first_token),
+        Some(Duration::from_millis(1))
+    );
 }
 
 #[test]
@@ -152,7 +155,7 @@ fn corrupt_compressed_message_is_counted_as_unread() {
     let replayed = wire.server(&frame(FIN | RSV1 | 1, None, &[0xff; 9])).close(CLIENT_LEFT);
     assert_eq!(replayed.unread, [(Message::Response, Unread::Corrupt)]);
     let response = &replayed.records[1];
-    assert_eq!((response.unread, response.output_tokens.map(|n| n.source.is_exact())), (true, Some(false)));
+    assert_eq!((response.unread, response.tokens.output.map(|n| n.source.is_exact())), (true, Some(false)));
 }
 
 /// The first frames often arrive in the same read as the headers.
@@ -161,7 +164,7 @@ fn frames_in_the_same_read_as_the_headers_are_parsed() {
     let first = [SWITCHED, &of_server(CREATED), &of_server(DELTA), &of_server(DONE)].concat();
     let replayed = Wire::open().client(HANDSHAKE).server(&first).close(CLIENT_LEFT);
     assert_eq!(outcomes(&replayed), [Outcome::Ok, Outcome::Ok]);
-    assert_eq!(replayed.records[1].chunks, 1);
+    assert_eq!(replayed.records[1].tokens.chunks, 1);
 }
 
 /// Clients must not send frames before the server switches, but some do.
@@ -171,7 +174,7 @@ fn frames_before_the_switch_request_a_response() {
     let wire = Wire::open().client(&early).server(SWITCHED).server(&of_server(DELTA)).server(&of_server(DONE));
     let replayed = wire.close(CLIENT_LEFT);
     assert_eq!(outcomes(&replayed), [Outcome::Ok, Outcome::Ok]);
-    assert!(replayed.records[1].requested.is_some());
+    assert!(replayed.records[1].times.requested.is_some());
 }
 
 #[test]
@@ -221,9 +224,9 @@ fn responses_over_a_websocket_are_requests_of_their_own() {
     for (place, (chunks, wait)) in [(1, (2, 2)), (2, (1, 4))] {
         let record = &replayed.records[place];
         assert_eq!((record.labels.route.operation(), record.labels.streaming), ("chat", Some(true)), "{place}");
-        assert_eq!(record.output_tokens.map(|n| (n.tokens, n.source)), Some((3, CountSource::Usage)), "{place}");
-        assert_eq!((record.input_tokens.map(|n| n.tokens), record.chunks), (Some(7), chunks), "{place}");
-        assert_eq!(record.since_requested(record.first_token), Some(Duration::from_millis(wait)), "{place}");
+        assert_eq!(record.tokens.output.map(|n| (n.tokens, n.source)), Some((3, CountSource::Usage)), "{place}");
+        assert_eq!((record.tokens.input.map(|n| n.tokens), record.tokens.chunks), (Some(7), chunks), "{place}");
+        assert_eq!(record.since_requested(record.times.first_token), Some(Duration::from_millis(wait)), "{place}");
     }
-    assert_eq!(replayed.records[3].error_type.as_deref(), Some("invalid_request_error"));
+    assert_eq!(replayed.records[3].response.error_type.as_deref(), Some("invalid_request_error"));
 }

@@ -65,8 +65,8 @@ fn session_is_forwarded_unmodified_and_its_responses_counted() {
     let outcomes: Vec<Outcome> = replayed.records.iter().map(|record| record.outcome).collect();
     assert_eq!(outcomes, [Outcome::Ok; 3]);
     for response in &replayed.records[1..] {
-        assert_eq!(response.output_tokens.map(|n| (n.tokens, n.source)), Some((3, CountSource::Usage)));
-        assert!(response.since_requested(response.first_token).is_some());
+        assert_eq!(response.tokens.output.map(|n| (n.tokens, n.source)), Some((3, CountSource::Usage)));
+        assert!(response.since_requested(response.times.first_token).is_some());
     }
     assert_eq!((replayed.detached.len(), replayed.in_flight), (0, 0));
 }

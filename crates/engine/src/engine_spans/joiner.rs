@@ -74,9 +74,9 @@ pub(crate) struct RecordedRequest {
 impl RecordedRequest {
     pub(crate) fn of(record: &Record) -> RecordedRequest {
         RecordedRequest {
-            id: record.response_id.as_deref().and_then(comparable_id).map(Box::from),
+            id: record.response.id.as_deref().and_then(comparable_id).map(Box::from),
             caller: record.server_trace().map(|caller| (caller.trace_id, caller.span_id)),
-            queue: record.queue.map(|queue| queue.value),
+            queue: record.engine.queue.map(|queue| queue.value),
         }
     }
 }
@@ -325,7 +325,7 @@ impl Joiner {
 
     fn join(&mut self, mut record: Arc<Record>, span: Box<RequestSpan>, by: Join) {
         // A span cannot be longer than its request or, if the engine continued after a cancellation, than the response.
-        if span.duration() > record.ended.max(record.closed) + TOLERANCE {
+        if span.duration() > record.times.ended.max(record.times.closed) + TOLERANCE {
             self.measurements.lost(Lost::Contradicted).add(1);
             return self.pass(record, Join::Contradicted);
         }

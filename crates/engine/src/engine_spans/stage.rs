@@ -49,7 +49,7 @@ impl Stage for SpanJoin {
     }
 
     fn record(&self, record: &Arc<Record>) {
-        let has_key = record.response_id.is_some() || record.server_trace().is_some();
+        let has_key = record.response.id.is_some() || record.server_trace().is_some();
         if !record.labels.route.generates() || !has_key {
             return self.next.record(record);
         }
@@ -73,7 +73,7 @@ impl Stage for SpanJoin {
 /// aborted requests.
 fn waits(record: &Record) -> bool {
     let whole = matches!(record.outcome, Outcome::Ok | Outcome::NoOutput);
-    whole && record.choices == 1 && record.queue.is_none()
+    whole && record.request.choices == 1 && record.engine.queue.is_none()
 }
 
 /// The part of the stage that runs on the receiver's thread.

@@ -82,7 +82,7 @@ impl UncountedText {
         thresholds: &Thresholds,
     ) -> UncountedText {
         // The text includes the prompt, combines several responses, or is incomplete.
-        if echo || record.choices > 1 || record.unread {
+        if echo || record.request.choices > 1 || record.unread {
             text.lose(TextLost::NotPlain);
         }
         UncountedText { text, thresholds: *thresholds }
@@ -110,25 +110,25 @@ impl Record {
     /// # Errors
     /// [`Uncounted::BelowLowerBound`]: the record is unchanged.
     pub fn count_text(&mut self, tokens: TextTokens, thresholds: &Thresholds) -> Result<(), Uncounted> {
-        let seen = self.output_tokens.map_or(0, |count| count.tokens);
+        let seen = self.tokens.output.map_or(0, |count| count.tokens);
         if tokens.all < tokens.least || tokens.all == 0 {
             return Err(Uncounted::BelowLowerBound);
         }
         let all = tokens.all.max(seen);
-        self.output_tokens = Some(Count { tokens: all, source: CountSource::Tokenizer });
-        let first = self.first_tokens.unwrap_or(tokens.first.max(1));
-        self.decode_rate_estimated = thresholds.rate(all, first, self.first_token, self.last_token);
+        self.tokens.output = Some(Count { tokens: all, source: CountSource::Tokenizer });
+        let first = self.tokens.first.unwrap_or(tokens.first.max(1));
+        self.rate.estimated = thresholds.rate(all, first, self.times.first_token, self.times.last_token);
         Ok(())
     }
 
     /// Fills in values that are missing in the record or have a less trusted source. Never overwrites in-band values.
     pub fn complete(&mut self, span: EngineSpan) {
-        if self.queue.is_none() {
-            self.queue = span.queue.map(|value| QueueTime { value, source: QueueSource::EngineSpan });
+        if self.engine.queue.is_none() {
+            self.engine.queue = span.queue.map(|value| QueueTime { value, source: QueueSource::EngineSpan });
         }
         let milliseconds = |span: Option<Duration>| span.map(|span| span.as_secs_f64() * 1e3);
         let (prefill_ms, decode_ms) = (milliseconds(span.prefill), milliseconds(span.decode));
-        match &mut self.timing {
+        match &mut self.engine.timing {
             // Do not mix the timing fields of two sources.
             Some(known) if known.prefill_ms.or(known.prompt_ms).or(known.decode_ms).is_some() => {}
             timing if prefill_ms.or(decode_ms).is_some() => {
@@ -139,28 +139,28 @@ impl Record {
         let counted =
             |tokens: Option<u64>| plausible(tokens).map(|tokens| Count { tokens, source: CountSource::EngineSpan });
         let better = |known: Option<Count>| known.is_none_or(|known| known.source > CountSource::EngineSpan);
-        if better(self.input_tokens) {
-            self.input_tokens = counted(span.prompt_tokens).or(self.input_tokens);
+        if better(self.tokens.input) {
+            self.tokens.input = counted(span.prompt_tokens).or(self.tokens.input);
         }
-        self.cached_tokens = self.cached_tokens.or(plausible(span.cached_tokens));
-        if better(self.output_tokens)
+        self.tokens.cached = self.tokens.cached.or(plausible(span.cached_tokens));
+        if better(self.tokens.output)
             && let Some(output) = counted(span.completion_tokens)
         {
-            self.output_tokens = Some(output);
+            self.tokens.output = Some(output);
             self.rate_by_exact_count(output.tokens);
         }
-        self.engine_span = Some(Box::new(span));
+        self.engine.span = Some(Box::new(span));
     }
 
     /// Removes the estimated decode rate, and replaces the lower bound with the exact rate if the token count of the
     /// first event is known. Without a lower bound (the stream was too short), no rate is set.
     fn rate_by_exact_count(&mut self, tokens: u64) {
-        let spanned = self.first_token.zip(self.last_token).map(|(first, last)| last.saturating_sub(first));
-        self.decode_rate_estimated = None;
-        let Some(first) = self.first_event_tokens(tokens) else { return };
+        let spanned = self.times.first_token.zip(self.times.last_token).map(|(first, last)| last.saturating_sub(first));
+        self.rate.estimated = None;
+        let Some(first) = self.tokens.in_first_event(tokens) else { return };
         let after = tokens.checked_sub(first).filter(|after| *after > 0);
-        if self.decode_rate_at_least.take().is_some() {
-            self.decode_rate = after.zip(spanned).map(|(after, spanned)| after as f64 / spanned.as_secs_f64());
+        if self.rate.at_least.take().is_some() {
+            self.rate.exact = after.zip(spanned).map(|(after, spanned)| after as f64 / spanned.as_secs_f64());
         }
     }
 }

@@ -18,7 +18,10 @@ pub use completion::{EngineSpan, TextTokens, Uncounted, UncountedText};
 pub use inbox::Inbox;
 pub use models::Models;
 pub use phases::{Interval, PhaseKind, Phases};
-pub use record::{Count, CountSource, Outcome, QueueSource, QueueTime, Record, TraceParent};
+pub use record::{
+    Count, CountSource, DecodeRate, EngineValues, Outcome, QueueSource, QueueTime, Record, RequestTimes, RequestValues,
+    ResponseValues, TokenCounts, TokenGaps, TraceParent,
+};
 pub use request::cadence;
 pub use request::{Blocked, Closing, Ending, Parameters, Request, Server, Thresholds};
 pub use sink::{Detach, Gap, Labels, Live, Message, Phase, Sink, Stage, Unread};

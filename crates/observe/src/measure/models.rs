@@ -58,7 +58,7 @@ impl Models {
         let Some(reported) = labels.response_model.as_deref().filter(|name| !name.trim().is_empty()) else {
             return self.led_to(labels);
         };
-        let (mut names, now) = (self.names(), record.started + record.ended);
+        let (mut names, now) = (self.names(), record.started + record.times.ended);
         let epoch = *names.epoch.get_or_insert(now);
         let now = u64::try_from(now.saturating_duration_since(epoch).as_millis()).unwrap_or(u64::MAX);
         let is_admitted = record.proves_model();
@@ -171,7 +171,7 @@ mod tests {
             ..Labels::default()
         };
         let record = Record::new(labels, start, Outcome::Ok, Duration::from_secs(at));
-        Record { status: Some(200), ..record }
+        record.with(|r| r.response.status = Some(200))
     }
 
     fn label(models: &Models, requested: Option<&str>, reported: Option<&str>) -> Option<String> {
@@ -183,7 +183,10 @@ mod tests {
         let models = Models::new(1, &[]);
         let refused = |name: &str| {
             let echoed = record(Instant::now(), 0, Some(name), Some(name));
-            let refused = Record { status: Some(404), outcome: Outcome::Http4xx, ..echoed };
+            let refused = echoed.with(|r| {
+                r.response.status = Some(404);
+                r.outcome = Outcome::Http4xx;
+            });
             models.of(&refused, |_| ()).map(|label| label.to_string())
         };
         assert_eq!(refused("junk"), None);

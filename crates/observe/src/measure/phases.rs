@@ -85,9 +85,10 @@ impl Phases {
             Interval { kind: PhaseKind::Request, from: Duration::ZERO, to: Duration::ZERO, blocked: Duration::ZERO };
         let mut phases = Phases { intervals: [nothing; MAX], len: 0 };
         // A request that was not fully received has only this phase.
-        let requested = record.requested.map_or(record.ended, |requested| requested.min(record.ended));
+        let requested =
+            record.times.requested.map_or(record.times.ended, |requested| requested.min(record.times.ended));
         phases.until(PhaseKind::Request, requested);
-        if record.requested.is_none() {
+        if record.times.requested.is_none() {
             phases.block(0, record.blocked.total());
         } else if record.labels.streaming == Some(true) {
             phases.stream(record);
@@ -132,15 +133,15 @@ impl Phases {
 
     fn stream(&mut self, record: &Record) {
         // A response may start before the request is complete.
-        let first = record.first_token.map(|first| first.clamp(self.at(), record.ended.max(self.at())));
+        let first = record.times.first_token.map(|first| first.clamp(self.at(), record.times.ended.max(self.at())));
         let place = self.len;
-        self.wait(record, first.unwrap_or(record.ended), first.is_some());
+        self.wait(record, first.unwrap_or(record.times.ended), first.is_some());
         self.block(place, record.blocked.waiting);
         if first.is_some() {
-            let last = record.last_token.unwrap_or(record.ended).min(record.ended);
+            let last = record.times.last_token.unwrap_or(record.times.ended).min(record.times.ended);
             for (kind, to, blocked) in [
                 (PhaseKind::Decode, last, record.blocked.decoding),
-                (PhaseKind::Finish, record.ended, record.blocked.finishing),
+                (PhaseKind::Finish, record.times.ended, record.blocked.finishing),
             ] {
                 let place = self.len;
                 self.until(kind, to);
@@ -154,7 +155,7 @@ impl Phases {
     fn wait(&mut self, record: &Record, until: Duration, has_first_token: bool) {
         let span = until.saturating_sub(self.at());
         let reported = EngineTimes::of(record);
-        let source = record.queue.map(|queue| queue.source);
+        let source = record.engine.queue.map(|queue| queue.source);
         let fitting = if source == Some(QueueSource::Remainder) {
             let others = reported.load.unwrap_or_default().saturating_add(reported.prefill.unwrap_or_default());
             reported.queue.map(|queue| queue.min(span.saturating_sub(others)))
@@ -188,7 +189,7 @@ impl Phases {
     /// Appends the phases of a non-streamed response. Only its start and end were observed, so engine-reported prefill
     /// and decode times are placed at the end.
     fn whole(&mut self, record: &Record) {
-        let span = record.ended.saturating_sub(self.at());
+        let span = record.times.ended.saturating_sub(self.at());
         let all = EngineTimes::of(record);
         let queue_alone = EngineTimes { queue: all.queue, ..EngineTimes::default() };
         let EngineTimes { queue, load, prefill, decode } =
@@ -200,7 +201,7 @@ impl Phases {
         }
         if queue.is_some() && prefill.is_none() && decode.is_none() {
             self.lasting(PhaseKind::Queue, queue.unwrap_or_default());
-            self.until(PhaseKind::Processing, record.ended);
+            self.until(PhaseKind::Processing, record.times.ended);
             return;
         }
         self.lasting(PhaseKind::Processing, rest);
@@ -221,10 +222,10 @@ struct EngineTimes {
 
 impl EngineTimes {
     fn of(record: &Record) -> EngineTimes {
-        let timing = record.timing.unwrap_or_default();
+        let timing = record.engine.timing.unwrap_or_default();
         let time = |ms: Option<f64>| ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
         EngineTimes {
-            queue: record.queue.map(|queue| queue.value),
+            queue: record.engine.queue.map(|queue| queue.value),
             load: time(timing.load_ms),
             // vLLM reports prefill as time to first token, measured from scheduling.
             prefill: time(timing.prefill_ms.or(timing.prompt_ms)),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::measure::{
-    Closing, Ending, Labels, Message, Outcome, Parameters, Record, Request as Measured, Server, TraceParent, Unread,
+    Closing, Ending, Labels, Message, Outcome, Parameters, Record, Request as Measured, RequestValues, Server,
+    TraceParent, Unread,
 };
 use crate::observer::Shared;
 use crate::observer::body::Bodies;
@@ -63,9 +64,13 @@ impl OpenRequest {
         shared.sink.record(&Arc::new(Record {
             connection,
             sequence,
-            trace: head.and_then(trace),
-            request_id: head.and_then(|head| id(head.header("x-request-id"))),
-            targets: head.and_then(|head| shared.settings.targets.of(head)),
+            request: RequestValues {
+                id: head.and_then(|head| id(head.header("x-request-id"))),
+                trace: head.and_then(trace),
+                targets: head.and_then(|head| shared.settings.targets.of(head)),
+                choices: 1,
+                ..RequestValues::default()
+            },
             ..Record::new(labels, at, Outcome::Unobserved, Duration::ZERO)
         }));
     }

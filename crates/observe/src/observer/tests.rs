@@ -69,9 +69,9 @@ fn request_over_the_limit_is_recorded_from_its_headers() {
     assert_eq!((observers.open(), records.0.lock().unwrap().len()), (1, 0), "the first request is observed");
     assert_eq!((recorded.connection, recorded.sequence, recorded.outcome), (7, 1, Outcome::Unobserved));
     assert_eq!((recorded.labels.route, recorded.labels.engine), (Route::Chat, Some("vllm")));
-    assert_eq!(recorded.targets.as_ref().unwrap().tenant.as_deref(), Some("blue"));
-    assert_eq!(recorded.request_id.as_deref(), Some("id-1"));
-    assert_eq!(recorded.trace.unwrap().span_id, 0xb7ad6b7169203331);
+    assert_eq!(recorded.request.targets.as_ref().unwrap().tenant.as_deref(), Some("blue"));
+    assert_eq!(recorded.request.id.as_deref(), Some("id-1"));
+    assert_eq!(recorded.request.trace.unwrap().span_id, 0xb7ad6b7169203331);
 }
 
 #[test]
@@ -147,7 +147,7 @@ struct Calls {
 
 impl Sink for Calls {
     fn record(&self, record: &Arc<Record>) {
-        let tenant = record.targets.as_ref().and_then(|targets| targets.tenant.as_deref()).map(Into::into);
+        let tenant = record.request.targets.as_ref().and_then(|targets| targets.tenant.as_deref()).map(Into::into);
         self.records.lock().unwrap().push((record.outcome, tenant));
     }
 

@@ -99,7 +99,7 @@ fn records_equal_those_of_the_proxy() {
     observer.closed(Close::Finished { first: Side::Server }, at + MS);
 
     assert_eq!(tapped.outcomes(), [Outcome::Ok]);
-    assert_eq!(tapped.last().chunks, 5);
+    assert_eq!(tapped.last().tokens.chunks, 5);
     assert_eq!(values(&tapped.last()), values(&relayed.last()));
 }
 
@@ -168,7 +168,7 @@ fn network_is_that_of_each_request() {
         zero_window: Some(zero_window),
     };
     assert_eq!(kept.last().network.as_deref(), Some(&network(Duration::ZERO, 2, 30 * MS)));
-    assert_eq!(kept.last().delivery_blocked, 30 * MS);
+    assert_eq!(kept.last().blocked.total(), 30 * MS);
     talk.c(REQUEST).s(&head).s(TOKEN).s(LAST);
     assert_eq!(kept.last().network.as_deref(), Some(&network(Duration::ZERO, 0, Duration::ZERO)));
     assert_eq!(kept.outcomes(), [Outcome::Ok; 2]);

@@ -52,7 +52,7 @@ impl Latencies {
     /// counted as `other`.
     pub(super) fn add(&mut self, tenant: &Name, record: &Record, max_pairs: usize, now: u64) {
         let Some(histograms) = self.histograms.clone() else { return };
-        let class = record.targets.as_ref().and_then(|targets| targets.priority_class.as_deref());
+        let class = record.request.targets.as_ref().and_then(|targets| targets.priority_class.as_deref());
         let mut pair = (tenant.clone(), class.map(|class| readable(class).into()));
         if pair.1.is_some() {
             self.in_use.limit(max_pairs);
@@ -106,7 +106,7 @@ impl Timings {
         if record.outcome.is_ok() {
             add(&self.per_token, record.time_per_output_token().filter(|_| streaming));
             let generates = record.labels.route.generates();
-            let duration = record.since_requested(Some(record.ended)).filter(|_| generates);
+            let duration = record.since_requested(Some(record.times.ended)).filter(|_| generates);
             add(&self.duration, duration.map(|time| time.as_secs_f64()));
         }
     }

@@ -42,20 +42,20 @@ pub fn cost(record: &Record, model: Option<&str>, prices: &Prices) -> Option<Res
 pub(super) fn is_accepted(record: &Record) -> bool {
     // gRPC servers reject calls with HTTP status 200 and a gRPC status.
     let refused = matches!(record.outcome, Outcome::Http4xx | Outcome::Http5xx | Outcome::RejectedBusy);
-    matches!(record.status, Some(101 | 200..=299)) && !refused
+    matches!(record.response.status, Some(101 | 200..=299)) && !refused
 }
 
 fn priced(record: &Record, model: Option<&str>, prices: &Prices) -> Result<(f64, Basis), Unpriced> {
     let model = model.or(record.labels.response_model.as_deref()).unwrap_or_default();
     let price = prices.models.iter().find(|price| covers(&price.model, model)).ok_or(Unpriced::NoPrice)?;
-    let input = record.input_tokens.ok_or(Unpriced::NoInputCount)?;
-    let output = match record.output_tokens {
+    let input = record.tokens.input.ok_or(Unpriced::NoInputCount)?;
+    let output = match record.tokens.output {
         Some(count) => Some(count),
         // Embeddings, reranking and similar routes have no output tokens.
         None if !record.labels.route.generates() => None,
         None => return Err(Unpriced::NoOutputCount),
     };
-    let cached = record.cached_tokens.map(|cached| cached.min(input.tokens));
+    let cached = record.tokens.cached.map(|cached| cached.min(input.tokens));
     let sources = [Some(input.source), output.map(|count| count.source)].into_iter().flatten();
     let guessed = |source: CountSource| source == CountSource::Tokenizer;
     let at_least = |source: CountSource| source == CountSource::Deltas;

@@ -109,9 +109,9 @@ impl Usage {
             }
         };
         *self.ended.entry(record.outcome).or_default() += 1;
-        add(&mut self.input, record.input_tokens);
-        add(&mut self.output, record.output_tokens);
-        self.cached_input += record.cached_tokens.unwrap_or(0);
+        add(&mut self.input, record.tokens.input);
+        add(&mut self.output, record.tokens.output);
+        self.cached_input += record.tokens.cached.unwrap_or(0);
     }
 }
 
@@ -219,14 +219,14 @@ impl Accounting {
 impl State {
     /// The end of the request, in milliseconds since that of the first request.
     fn now(&mut self, record: &Record) -> u64 {
-        let ended = record.started + record.ended;
+        let ended = record.started + record.times.ended;
         let since = ended.saturating_duration_since(*self.epoch.get_or_insert(ended));
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
     /// The tenant label of a request; `None` if the request names no tenant.
     fn tenant(&mut self, labels: &TenantLabels, record: &Record) -> Name {
-        let name = record.targets.as_ref()?.tenant.as_deref()?;
+        let name = record.request.targets.as_ref()?.tenant.as_deref()?;
         let now = self.now(record);
         // A server that authenticates clients rejects made-up tenants, so only accepted requests add labels.
         let found = labels.label(name, is_accepted(record), &mut self.labels, now);
@@ -271,7 +271,7 @@ impl Rules {
 
 /// True if the budget applies to this request.
 fn concerns(budget: &Budget, record: &Record, model: Option<&str>) -> bool {
-    let tenant = record.targets.as_ref().and_then(|targets| targets.tenant.as_deref());
+    let tenant = record.request.targets.as_ref().and_then(|targets| targets.tenant.as_deref());
     let named = model.or(record.labels.request_model.as_deref()).unwrap_or_default();
     let models = budget.models.is_empty() || budget.models.iter().any(|pattern| covers(pattern, named));
     models && (budget.tenants.is_empty() || tenant.is_some_and(|tenant| budget.tenants.iter().any(|t| t == tenant)))
@@ -279,7 +279,7 @@ fn concerns(budget: &Budget, record: &Record, model: Option<&str>) -> bool {
 
 /// The known tokens of a request. Lower bounds are included: a budget is a guard, not a bill.
 fn tokens(record: &Record) -> f64 {
-    let known = [record.input_tokens, record.output_tokens].into_iter().flatten();
+    let known = [record.tokens.input, record.tokens.output].into_iter().flatten();
     known.map(|count| count.tokens as f64).sum()
 }
 
@@ -357,10 +357,8 @@ mod tests {
         let settings = Settings { tenants: Some(Tenants::default()), ..Settings::default() };
         let accounting = Accounting::new(settings).unwrap();
         let labels = Labels { route: Route::Chat, ..Labels::default() };
-        let record = Record {
-            input_tokens: Some(Count { tokens: 3, source: CountSource::Usage }),
-            ..Record::new(labels, Instant::now(), Outcome::Ok, Duration::ZERO)
-        };
+        let record = Record::new(labels, Instant::now(), Outcome::Ok, Duration::ZERO)
+            .with(|r| r.tokens.input = Some(Count { tokens: 3, source: CountSource::Usage }));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| (0..5_000).for_each(|_| accounting.add(&record)));

@@ -17,9 +17,9 @@ pub(crate) struct Inexact(Mutex<BTreeSet<(Box<str>, bool)>>);
 impl Inexact {
     /// Warns once per model and reason if a complete response has no exact token count. Returns true if it warned.
     pub(crate) fn note(&self, record: &Record) -> bool {
-        let is_lower_bound = record.output_tokens.is_some_and(|count| count.source == CountSource::Deltas)
+        let is_lower_bound = record.tokens.output.is_some_and(|count| count.source == CountSource::Deltas)
             && record.labels.streaming == Some(true);
-        let is_unread = record.unread && record.output_tokens.is_none();
+        let is_unread = record.unread && record.tokens.output.is_none();
         if !(record.outcome.is_ok() && (is_lower_bound || is_unread)) {
             return false;
         }
@@ -60,7 +60,7 @@ mod tests {
         let record = |model: &str, source, outcome, streaming| {
             let labels = Labels { response_model: Some(model.into()), streaming: Some(streaming), ..Labels::default() };
             let count = Some(Count { tokens: 9, source });
-            Record { output_tokens: count, ..Record::new(labels, Instant::now(), outcome, Duration::ZERO) }
+            Record::new(labels, Instant::now(), outcome, Duration::ZERO).with(|r| r.tokens.output = count)
         };
         let bounds = Inexact::default();
         let (usage, deltas) = (CountSource::Usage, CountSource::Deltas);
@@ -69,7 +69,10 @@ mod tests {
         assert!(!bounds.note(&record("m", deltas, Outcome::Ok, false)));
         assert!(bounds.note(&record("m", deltas, Outcome::Ok, true)));
         assert!(!bounds.note(&record("m", deltas, Outcome::Ok, true)));
-        let unread = Record { unread: true, output_tokens: None, ..record("m", deltas, Outcome::Ok, true) };
+        let unread = record("m", deltas, Outcome::Ok, true).with(|r| {
+            r.unread = true;
+            r.tokens.output = None;
+        });
         assert!(bounds.note(&unread));
         assert!(!bounds.note(&unread));
         for n in 2..MAX_MODELS {

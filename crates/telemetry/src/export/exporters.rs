@@ -252,10 +252,11 @@ mod tests {
             line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
         };
         exporters.live(&labels).unwrap().progress(&[], 5);
-        let record = |live_tokens, tokens, source| Record {
-            live_tokens,
-            output_tokens: Some(Count { tokens, source }),
-            ..Record::new(labels.clone(), Instant::now(), Outcome::Ok, Duration::ZERO)
+        let record = |live_tokens, tokens, source| {
+            Record::new(labels.clone(), Instant::now(), Outcome::Ok, Duration::ZERO).with(|r| {
+                r.tokens.live = live_tokens;
+                r.tokens.output = Some(Count { tokens, source });
+            })
         };
         exporters.record(&Arc::new(record(Some(5), 8, CountSource::EngineSpan)));
         assert_eq!(live_tokens(), Some(8.0));

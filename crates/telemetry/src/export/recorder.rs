@@ -200,17 +200,17 @@ impl Recorder {
     /// Records an ended request. `exemplar` points to its span, if the span is kept.
     pub(crate) fn record(&self, record: &Record, exemplar: Option<Exemplar>) {
         let handles = self.handles(&record.labels, record.proves_model());
-        if let (Some(gap), Some(exemplar)) = (record.longest_gap, exemplar) {
+        if let (Some(gap), Some(exemplar)) = (record.gaps.longest, exemplar) {
             // The exemplar refers to a bucket, so the gap must be counted first.
             self.settle();
             if record.labels.route.is_read() {
-                handles.live().longest(gap, record.longest_gap_tokens, exemplar);
+                handles.live().longest(gap, record.gaps.longest_tokens, exemplar);
             }
         }
         let found = &mut *handles.found();
-        found.add(Id::Requests, ended(record.outcome, failure::status_class(record.status)), 1);
-        found.add(Id::RequestBody, NONE, record.request_bytes);
-        found.add(Id::ResponseBody, NONE, record.response_bytes);
+        found.add(Id::Requests, ended(record.outcome, failure::status_class(record.response.status)), 1);
+        found.add(Id::RequestBody, NONE, record.request.bytes);
+        found.add(Id::ResponseBody, NONE, record.response.bytes);
         // Requests on other paths are counted but not parsed: nothing else is known about them.
         if record.labels.route.is_read() {
             let (class, folded) = self.classes.of(record, &handles.admitted);
@@ -243,7 +243,7 @@ fn error(record: &Record) -> Extra {
 
 fn times(found: &mut SeriesCache, record: &Record, class: &Class, exemplar: Option<Exemplar>) {
     // An incomplete request has no last byte, so its duration starts at the first byte.
-    let duration = record.since_requested(Some(record.ended)).unwrap_or(record.ended).as_secs_f64();
+    let duration = record.since_requested(Some(record.times.ended)).unwrap_or(record.times.ended).as_secs_f64();
     found.observe(Id::RequestDuration, error(record), duration, exemplar);
 
     let any = Class::default();
@@ -253,15 +253,15 @@ fn times(found: &mut SeriesCache, record: &Record, class: &Class, exemplar: Opti
             found.observe(id, class.and(Some(outcome)), wait.as_secs_f64(), exemplar);
         }
     };
-    wait(Id::OwnTimeToHeaders, record.headers, &any);
+    wait(Id::OwnTimeToHeaders, record.times.headers, &any);
     if record.labels.streaming == Some(true) {
-        wait(Id::OwnTimeToFirstEvent, record.first_event, &any);
+        wait(Id::OwnTimeToFirstEvent, record.times.first_event, &any);
         // These times are recorded only if the client did not delay the first token.
         if record.time_to_first_token().is_some() {
-            wait(Id::OwnTimeToFirstToken, record.first_token, class);
-            wait(Id::OwnTimeToFirstVisible, record.first_visible, class);
+            wait(Id::OwnTimeToFirstToken, record.times.first_token, class);
+            wait(Id::OwnTimeToFirstVisible, record.times.first_visible, class);
         }
-        found.observe(Id::DeliveryBlocked, NONE, record.delivery_blocked.as_secs_f64(), exemplar);
+        found.observe(Id::DeliveryBlocked, NONE, record.blocked.total().as_secs_f64(), exemplar);
         // The conventions define these metrics for successful responses only. For non-streamed responses, token times
         // are unknown.
         if record.outcome.is_ok() {
@@ -273,11 +273,11 @@ fn times(found: &mut SeriesCache, record: &Record, class: &Class, exemplar: Opti
             }
         }
     }
-    if record.first_token.is_none() && !record.unread && record.labels.route.generates() {
+    if record.times.first_token.is_none() && !record.unread && record.labels.route.generates() {
         let outcome = one(Key::Outcome, record.outcome.as_str());
         found.observe(Id::WaitWithoutFirstToken, outcome, duration, exemplar);
     }
-    if let Some(queue) = record.queue {
+    if let Some(queue) = record.engine.queue {
         let source = one(Key::Source, queue.source.as_str());
         found.observe(Id::QueueTime, source, queue.value.as_secs_f64(), exemplar);
     }
@@ -319,28 +319,28 @@ fn tokens(found: &mut SeriesCache, record: &Record) {
             found.add(id, one(Key::Source, count.source.as_str()), count.tokens);
         }
     };
-    own(Id::InputTokens, record.input_tokens);
-    own(Id::OutputTokens, record.output_tokens);
+    own(Id::InputTokens, record.tokens.input);
+    own(Id::OutputTokens, record.tokens.output);
     let reported = [
-        (Id::CachedTokens, record.cached_tokens),
-        (Id::CacheCreationTokens, record.cache_creation_tokens),
-        (Id::InputAudioTokens, record.input_audio_tokens),
-        (Id::InputImageTokens, record.input_image_tokens),
-        (Id::ReasoningTokens, record.reasoning_tokens),
-        (Id::OutputAudioTokens, record.output_audio_tokens),
+        (Id::CachedTokens, record.tokens.cached),
+        (Id::CacheCreationTokens, record.tokens.parts.cache_creation),
+        (Id::InputAudioTokens, record.tokens.parts.input_audio),
+        (Id::InputImageTokens, record.tokens.parts.input_image),
+        (Id::ReasoningTokens, record.tokens.reasoning),
+        (Id::OutputAudioTokens, record.tokens.parts.output_audio),
     ];
     for (id, count) in reported {
         if let Some(count) = count {
             found.add(id, NONE, count);
         }
     }
-    for reason in &record.finish_reasons {
+    for reason in &record.response.finish_reasons {
         found.add(Id::Finishes, one(Key::FinishReason, reason.as_str()), 1);
     }
 
     // The conventions' metrics require the engine's count, not a lower bound.
     let exact = |count: Option<Count>| count.filter(|count| count.source.is_exact()).map(|count| count.tokens);
-    let (input, output) = (exact(record.input_tokens), exact(record.output_tokens));
+    let (input, output) = (exact(record.tokens.input), exact(record.tokens.output));
     for (word, id, count) in [("input", Id::OperationInput, input), ("output", Id::OperationOutput, output)] {
         if let Some(count) = count {
             found.observe(Id::TokenUsage, one(Key::TokenType, word), count as f64, None);
@@ -348,10 +348,10 @@ fn tokens(found: &mut SeriesCache, record: &Record) {
         }
     }
     // The newest conventions count every operation; an operation without usage adds 0 with modality `unknown`.
-    let input_parts = [("audio", record.input_audio_tokens), ("image", record.input_image_tokens)];
+    let input_parts = [("audio", record.tokens.parts.input_audio), ("image", record.tokens.parts.input_image)];
     modalities(found, Id::UsageInput, input, &input_parts);
     if output.is_some() || record.labels.route.generates() {
-        modalities(found, Id::UsageOutput, output, &[("audio", record.output_audio_tokens)]);
+        modalities(found, Id::UsageOutput, output, &[("audio", record.tokens.parts.output_audio)]);
     }
     // No engine reports the modality of cached tokens. For a text-only prompt, it is `text`.
     let mixed = input_parts.iter().any(|(_, tokens)| tokens.is_some_and(|tokens| tokens > 0));
@@ -361,9 +361,9 @@ fn tokens(found: &mut SeriesCache, record: &Record) {
         }
     };
     let cached = if mixed { "unknown" } else { "text" };
-    subset(Id::UsageCacheRead, record.cached_tokens, cached);
-    subset(Id::UsageCacheWrite, record.cache_creation_tokens, cached);
-    subset(Id::UsageReasoning, record.reasoning_tokens, "text");
+    subset(Id::UsageCacheRead, record.tokens.cached, cached);
+    subset(Id::UsageCacheWrite, record.tokens.parts.cache_creation, cached);
+    subset(Id::UsageReasoning, record.tokens.reasoning, "text");
 }
 
 /// Splits `all` by modality: parts reported by the engine are added to their own series, the rest to `text`. If the
@@ -393,20 +393,20 @@ fn rates(found: &mut SeriesCache, record: &Record, class: &Class, exemplar: Opti
 /// The best known decode rate and the source of its token count, which marks lower bounds and estimates. `None` if the
 /// rate is unknown, several choices share the stream, or a slow client limited the rate.
 fn decode_rate(record: &Record) -> Option<(f64, CountSource)> {
-    if record.choices > 1 || record.is_client_limited() {
+    if record.request.choices > 1 || record.is_client_limited() {
         return None;
     }
-    let exact = || Some((record.decode_rate?, record.output_tokens?.source));
-    let estimated = || Some((record.decode_rate_estimated?, CountSource::Tokenizer));
-    exact().or_else(estimated).or_else(|| Some((record.decode_rate_at_least?, CountSource::Deltas)))
+    let exact = || Some((record.rate.exact?, record.tokens.output?.source));
+    let estimated = || Some((record.rate.estimated?, CountSource::Tokenizer));
+    exact().or_else(estimated).or_else(|| Some((record.rate.at_least?, CountSource::Deltas)))
 }
 
 /// Uncached prompt tokens divided by the time to the first token minus the queue time, and the source of the queue
 /// time. `None` unless all values are known and the response was streamed.
 fn prefill_rate(record: &Record) -> Option<(f64, &'static str)> {
-    let queue = record.queue?;
-    let input = record.input_tokens.filter(|count| count.source.is_exact())?.tokens;
-    let uncached = input.checked_sub(record.cached_tokens?).filter(|tokens| *tokens > 0)?;
+    let queue = record.engine.queue?;
+    let input = record.tokens.input.filter(|count| count.source.is_exact())?.tokens;
+    let uncached = input.checked_sub(record.tokens.cached?).filter(|tokens| *tokens > 0)?;
     let first = record.time_to_first_token()?;
     let prefill = first.checked_sub(queue.value).filter(|span| !span.is_zero())?;
     let streamed = record.labels.streaming == Some(true);

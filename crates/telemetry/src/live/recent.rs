@@ -41,17 +41,20 @@ impl Finished {
             + self.line.as_ref().map_or(0, |_| size_of::<TimeLine>())
             + size_of_val(&**labels)
             + [&labels.request_model, &labels.response_model].into_iter().map(text).sum::<usize>()
-            + [&record.response_id, &record.error_type, &record.request_id].into_iter().map(text).sum::<usize>()
-            + size_of_val(record.finish_reasons.as_slice())
-            + record.targets.as_ref().map_or(0, |targets| size_of_val(&**targets) + text(&targets.tenant))
+            + [&record.response.id, &record.response.error_type, &record.request.id]
+                .into_iter()
+                .map(text)
+                .sum::<usize>()
+            + size_of_val(record.response.finish_reasons.as_slice())
+            + record.request.targets.as_ref().map_or(0, |targets| size_of_val(&**targets) + text(&targets.tenant))
     }
 
     pub(super) fn ended(&self) -> Instant {
-        self.record.started + self.record.ended
+        self.record.started + self.record.times.ended
     }
 
     pub(super) fn time_to_first_token(&self) -> Option<Duration> {
-        self.record.since_requested(self.record.first_token)
+        self.record.since_requested(self.record.times.first_token)
     }
 }
 
@@ -186,7 +189,7 @@ impl Store {
             latest_bytes: 0,
             slowest: [
                 Slowest::new(slowest, age, Finished::time_to_first_token),
-                Slowest::new(slowest, age, |finished| finished.record.longest_pause),
+                Slowest::new(slowest, age, |finished| finished.record.gaps.longest_pause),
             ],
             most_bytes,
         }
@@ -234,14 +237,14 @@ mod tests {
     fn queue(recent: &Recent, milliseconds: std::ops::Range<u64>) {
         let now = Instant::now();
         for gap in milliseconds {
-            let record = Record { longest_pause: Some(Duration::from_millis(gap)), ..record(now) };
+            let record = record(now).with(|r| r.gaps.longest_pause = Some(Duration::from_millis(gap)));
             recent.add(|| Finished { record: Arc::new(record), line: None });
         }
     }
 
     fn gaps(recent: &Recent) -> Vec<u128> {
         let latest = recent.kept(Instant::now()).latest;
-        latest.iter().filter_map(|kept| Some(kept.record.longest_pause?.as_millis())).collect()
+        latest.iter().filter_map(|kept| Some(kept.record.gaps.longest_pause?.as_millis())).collect()
     }
 
     fn recent(recent_bytes: usize) -> Arc<Recent> {
@@ -296,16 +299,15 @@ mod tests {
 
     /// A request that began `at` seconds after `began`; `first` and `gap` in milliseconds.
     fn finished(began: Instant, at: u64, first: u64, gap: u64) -> Arc<Finished> {
-        let record = Record {
-            first_token: Some(Duration::from_millis(first)),
-            longest_pause: Some(Duration::from_millis(gap)),
-            ..record(began + Duration::from_secs(at))
-        };
+        let record = record(began + Duration::from_secs(at)).with(|r| {
+            r.times.first_token = Some(Duration::from_millis(first));
+            r.gaps.longest_pause = Some(Duration::from_millis(gap));
+        });
         Arc::new(Finished { record: Arc::new(record), line: Some(Box::default()) })
     }
 
     fn firsts(all: &[Arc<Finished>]) -> Vec<u64> {
-        all.iter().filter_map(|kept| Some(kept.record.first_token?.as_millis() as u64)).collect()
+        all.iter().filter_map(|kept| Some(kept.record.times.first_token?.as_millis() as u64)).collect()
     }
 
     #[test]

@@ -61,12 +61,12 @@ impl Totals {
         {
             self.first_token.add(first.as_secs_f64());
         }
-        if let Some(rate) = record.decode_rate.or(record.decode_rate_at_least)
-            && record.choices == 1
+        if let Some(rate) = record.rate.exact.or(record.rate.at_least)
+            && record.request.choices == 1
             && !record.is_client_limited()
         {
             self.rate.add(rate);
-            self.at_least.fetch_add(u64::from(record.decode_rate.is_none()), Relaxed);
+            self.at_least.fetch_add(u64::from(record.rate.exact.is_none()), Relaxed);
         }
     }
 
@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
     use crate::live::tests::record;
-    use tokometer_observe::measure::{Count, CountSource, Record};
+    use tokometer_observe::measure::{Count, CountSource};
 
     /// Totals sampled once per second.
     struct Stage {
@@ -239,14 +239,13 @@ mod tests {
             let record = record(self.start);
             let mut labels = (*record.labels).clone();
             labels.streaming = Some(true);
-            self.totals.ended(&Record {
-                outcome,
-                labels: Arc::new(labels),
-                first_token: Some(Duration::from_secs_f64(first)),
-                decode_rate: rate,
-                decode_rate_at_least: rate.is_none().then_some(1.0),
-                ..record
-            });
+            self.totals.ended(&record.with(|r| {
+                r.outcome = outcome;
+                r.labels = Arc::new(labels);
+                r.times.first_token = Some(Duration::from_secs_f64(first));
+                r.rate.exact = rate;
+                r.rate.at_least = rate.is_none().then_some(1.0);
+            }));
         }
     }
 
@@ -257,7 +256,10 @@ mod tests {
         let count = |tokens| Some(Count { tokens, source: CountSource::EngineSpan });
         let ended = |live_tokens, tokens| {
             let output_tokens = count(tokens);
-            stage.totals.ended(&Record { live_tokens, output_tokens, ..record(stage.start) });
+            stage.totals.ended(&record(stage.start).with(|r| {
+                r.tokens.live = live_tokens;
+                r.tokens.output = output_tokens;
+            }));
             stage.totals.sample().tokens
         };
         assert_eq!(ended(Some(5), 8), 8);

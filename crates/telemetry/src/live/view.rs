@@ -151,18 +151,18 @@ fn slowest(kept: &Kept, now: Instant) -> Vec<Slow> {
 /// The longest time that the client waited for a token: the first, a later one, or one that never arrived. `None` for
 /// non-streamed responses, which normally take long, and for incomplete requests.
 fn longest_wait(record: &Record) -> Option<Duration> {
-    let first = match record.first_token {
+    let first = match record.times.first_token {
         Some(first) => record.since_requested(Some(first)),
         None if record.outcome.is_ok() || record.labels.streaming != Some(true) => None,
-        None => record.since_requested(Some(record.ended)),
+        None => record.since_requested(Some(record.times.ended)),
     };
-    first.max(record.longest_pause)
+    first.max(record.gaps.longest_pause)
 }
 
 fn slow_request(wait: Duration, kept: &Finished, now: Instant) -> Slow {
     let (record, labels) = (&kept.record, &kept.record.labels);
     let since = |then: Option<Duration>| record.since_requested(then).map(fractional_ms);
-    let requested = record.requested.unwrap_or_default();
+    let requested = record.times.requested.unwrap_or_default();
     let model = labels.response_model.as_deref().or(labels.request_model.as_deref());
     Slow {
         id: format!("{}-{}", record.connection, record.sequence),
@@ -172,17 +172,17 @@ fn slow_request(wait: Duration, kept: &Finished, now: Instant) -> Slow {
         outcome: record.outcome.as_str().to_owned(),
         ended_seconds_ago: (now.saturating_duration_since(kept.ended()).as_secs_f64() * 10.0).round() / 10.0,
         longest_wait_ms: fractional_ms(wait),
-        queue_ms: record.queue.map(|queue| fractional_ms(queue.value)),
-        headers_ms: since(record.headers),
-        ttft_ms: since(record.first_token),
-        last_token_ms: since(record.last_token),
-        duration_ms: fractional_ms(record.ended.saturating_sub(requested)),
-        longest_gap_ms: record.longest_gap.map(fractional_ms),
-        blocked_ms: fractional_ms(record.delivery_blocked),
-        input_tokens: record.input_tokens.map(|count| count.tokens),
-        output_tokens: record.output_tokens.map(|count| count.tokens),
-        output_source: record.output_tokens.map(|count| count.source.as_str().to_owned()),
-        decode_tokens_per_second: record.decode_rate.or(record.decode_rate_at_least).map(tenths),
+        queue_ms: record.engine.queue.map(|queue| fractional_ms(queue.value)),
+        headers_ms: since(record.times.headers),
+        ttft_ms: since(record.times.first_token),
+        last_token_ms: since(record.times.last_token),
+        duration_ms: fractional_ms(record.times.ended.saturating_sub(requested)),
+        longest_gap_ms: record.gaps.longest.map(fractional_ms),
+        blocked_ms: fractional_ms(record.blocked.total()),
+        input_tokens: record.tokens.input.map(|count| count.tokens),
+        output_tokens: record.tokens.output.map(|count| count.tokens),
+        output_source: record.tokens.output.map(|count| count.source.as_str().to_owned()),
+        decode_tokens_per_second: record.rate.exact.or(record.rate.at_least).map(tenths),
         events_per_point: kept.line.as_deref().map(|line| line.events_per_point()),
         points: kept.line.as_deref().map_or_else(Vec::new, |line| {
             let point = |point: tokometer_observe::measure::Point| {
@@ -279,14 +279,13 @@ mod tests {
         let record = record(start + Duration::from_secs(at));
         let labels = Labels { streaming: Some(true), ..(*record.labels).clone() };
         let outcome = if first.is_some() { Outcome::Ok } else { Outcome::ClientAbortBeforeFirstToken };
-        let record = Record {
-            connection,
-            outcome,
-            labels: Arc::new(labels),
-            first_token: first.map(Duration::from_millis),
-            longest_pause: gap.map(Duration::from_millis),
-            ..record
-        };
+        let record = record.with(|r| {
+            r.connection = connection;
+            r.outcome = outcome;
+            r.labels = Arc::new(labels);
+            r.times.first_token = first.map(Duration::from_millis);
+            r.gaps.longest_pause = gap.map(Duration::from_millis);
+        });
         Arc::new(Finished { record: Arc::new(record), line: None })
     }
 

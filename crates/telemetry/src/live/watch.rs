@@ -187,7 +187,7 @@ impl Watch for RequestWatch {
         if record.outcome.is_ok()
             && let Some(listener) = self.engine()
         {
-            listener.progress(self.time(record.ended));
+            listener.progress(self.time(record.times.ended));
         }
         if let Some(recent) = self.recent.take().filter(|_| !has_no_watch(record)) {
             let line = self.line.take().filter(|line| line.points().next().is_some());
@@ -199,7 +199,7 @@ impl Watch for RequestWatch {
 /// True for a request that may never have had a watch. [`InFlight`](crate::live::InFlight), not a watch, adds such
 /// requests to the recent requests.
 pub(super) fn has_no_watch(record: &Record) -> bool {
-    record.outcome == Outcome::Unobserved && record.first_token.is_none()
+    record.outcome == Outcome::Unobserved && record.times.first_token.is_none()
 }
 
 /// Stops tracking the request, even if there is no record of it.

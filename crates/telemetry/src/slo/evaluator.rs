@@ -209,7 +209,7 @@ impl State {
         let Some(tally) = self.counts.get_mut(objective).and_then(|counts| counts.get_mut(model)) else { return };
         tally.demands.resize_with(self.uptimes.len(), Demand::default);
         if let (Some(demand), Some(uptime)) = (tally.demands.get_mut(listener), self.uptimes.get(listener)) {
-            demand.note(uptime, epoch, record.started, record.started + record.ended);
+            demand.note(uptime, epoch, record.started, record.started + record.times.ended);
         }
     }
 }
@@ -375,7 +375,7 @@ impl Evaluator {
             if is_counted || concerns(objective, record, model.as_deref()) {
                 let verdict = verdict(record, model.as_deref(), objective, &settings);
                 if !is_counted {
-                    state.add(at, &model, verdict, record.output_tokens);
+                    state.add(at, &model, verdict, record.tokens.output);
                 }
                 if counts_lost(&objective.goal) && (is_counted || !matches!(verdict, Verdict::Excluded(_))) {
                     state.note(at, &model, record, self.epoch);

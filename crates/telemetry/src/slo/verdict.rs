@@ -151,7 +151,7 @@ pub fn verdict(record: &Record, model: Option<&str>, objective: &Objective, sett
 /// unknown, the model name in the request is used.
 pub fn concerns(objective: &Objective, record: &Record, model: Option<&str>) -> bool {
     let scope = &objective.scope;
-    let tenant = record.targets.as_ref().and_then(|targets| targets.tenant.as_deref());
+    let tenant = record.request.targets.as_ref().and_then(|targets| targets.tenant.as_deref());
     let named = model.or(record.labels.request_model.as_deref());
     scope.covers(record.labels.route, tenant) && scope.covers_model(named.unwrap_or_default())
 }
@@ -185,10 +185,10 @@ fn first_token(record: &Record, base: Duration, per_1k: Duration) -> Verdict {
     if !streamed(record) {
         return Verdict::Excluded(Exclusion::NotStreamed);
     }
-    let uncached = uncached(record).unwrap_or(record.request_bytes / BYTES_PER_TOKEN);
-    let limit = longest_wait(base, per_1k, uncached, record.targets.as_deref());
-    if record.first_token.is_some() {
-        return match record.since_requested(record.first_token) {
+    let uncached = uncached(record).unwrap_or(record.request.bytes / BYTES_PER_TOKEN);
+    let limit = longest_wait(base, per_1k, uncached, record.request.targets.as_deref());
+    if record.times.first_token.is_some() {
+        return match record.since_requested(record.times.first_token) {
             None => Verdict::Excluded(Exclusion::Unknown),
             Some(wait) if wait <= limit => Verdict::Good,
             Some(wait) if wait.saturating_sub(record.blocked.waiting) <= limit => {
@@ -197,7 +197,7 @@ fn first_token(record: &Record, base: Duration, per_1k: Duration) -> Verdict {
             Some(_) => Verdict::Bad(Reason::LateFirstToken),
         };
     }
-    match record.since_requested(Some(record.ended)) {
+    match record.since_requested(Some(record.times.ended)) {
         _ if record.outcome == Outcome::Unobserved => Verdict::Excluded(Exclusion::Unobserved),
         _ if record.unread => Verdict::Excluded(Exclusion::Unread),
         // A successful response without a token: it had none, or none was observed.
@@ -227,39 +227,39 @@ fn clamped(time: Duration, [min, max]: [Duration; 2]) -> Duration {
 /// Prompt tokens that were not in the engine's cache. If the engine does not report cached tokens, all prompt tokens,
 /// which allow a longer wait.
 fn uncached(record: &Record) -> Option<u64> {
-    let input = record.input_tokens.filter(|count| count.source.is_exact())?.tokens;
-    Some(input.saturating_sub(record.cached_tokens.unwrap_or(0)))
+    let input = record.tokens.input.filter(|count| count.source.is_exact())?.tokens;
+    Some(input.saturating_sub(record.tokens.cached.unwrap_or(0)))
 }
 
 /// True if a successful response was streamed. Without a successful response, true if the request asked for a stream.
 fn streamed(record: &Record) -> bool {
-    match record.status {
+    match record.response.status {
         Some(SWITCHING_PROTOCOLS | 200..=299) => record.labels.streaming == Some(true),
-        _ => record.asked_stream == Some(true),
+        _ => record.request.stream == Some(true),
     }
 }
 
 fn decode_rate(record: &Record, floor: f64, settings: &Settings) -> Verdict {
-    let (Some(first), Some(last)) = (record.first_token, record.last_token) else {
+    let (Some(first), Some(last)) = (record.times.first_token, record.times.last_token) else {
         return Verdict::Excluded(if streamed(record) { Exclusion::NoToken } else { Exclusion::NotStreamed });
     };
     if record.unread {
         return Verdict::Excluded(Exclusion::Unread);
     }
-    let Some(output) = record.output_tokens else { return Verdict::Excluded(Exclusion::Unknown) };
+    let Some(output) = record.tokens.output else { return Verdict::Excluded(Exclusion::Unknown) };
     let span = last.saturating_sub(first);
     if output.tokens < settings.min_tokens || span < MIN_DECODE {
         return Verdict::Excluded(Exclusion::TooFewTokens);
     }
-    if record.choices > 1 {
+    if record.request.choices > 1 {
         return Verdict::Excluded(Exclusion::SeveralChoices);
     }
     if record.is_client_limited() {
         return Verdict::Excluded(Exclusion::ClientLimited);
     }
-    let requested = record.targets.as_ref().and_then(|targets| targets.per_token);
+    let requested = record.request.targets.as_ref().and_then(|targets| targets.per_token);
     let floor = requested.map_or(floor, |time| clamped(time, REQUESTED_PER_TOKEN).as_secs_f64().recip());
-    match (record.decode_rate, record.decode_rate_at_least) {
+    match (record.rate.exact, record.rate.at_least) {
         (Some(rate), _) if rate >= floor => Verdict::Good,
         (Some(_), _) => Verdict::Bad(Reason::SlowDecode),
         // A lower bound can show that the rate is high enough, but not that it is too low.
@@ -270,21 +270,21 @@ fn decode_rate(record: &Record, floor: f64, settings: &Settings) -> Verdict {
 }
 
 fn stall(record: &Record, longest: Duration) -> Verdict {
-    let Some(last) = record.last_token else {
+    let Some(last) = record.times.last_token else {
         return Verdict::Excluded(if streamed(record) { Exclusion::NoToken } else { Exclusion::NotStreamed });
     };
     // If a stream failed, the time between its last token and its end counts as a gap, unless delivery was blocked on
     // the client. Time during which tokometer itself was late is subtracted.
-    let ended_well = record.outcome == Outcome::Ok || !record.delivery_blocked.is_zero();
-    let tail = record.ended.saturating_sub(last).saturating_sub(record.late);
-    let broke_off = !ended_well && !record.unread && tail > cadence::patience(longest, record.usual_gap);
-    match record.longest_pause {
+    let ended_well = record.outcome == Outcome::Ok || !record.blocked.total().is_zero();
+    let tail = record.times.ended.saturating_sub(last).saturating_sub(record.gaps.late);
+    let broke_off = !ended_well && !record.unread && tail > cadence::patience(longest, record.gaps.usual);
+    match record.gaps.longest_pause {
         Some(pause) if pause > longest => Verdict::Bad(Reason::Stalled),
         _ if broke_off => Verdict::Bad(Reason::Stalled),
         _ if record.outcome == Outcome::Unobserved => Verdict::Excluded(Exclusion::Unobserved),
         _ if record.unread => Verdict::Excluded(Exclusion::Unread),
         // A delay of tokometer may hide a pause.
-        _ if record.stalls.is_none() => Verdict::Excluded(Exclusion::Unknown),
+        _ if record.gaps.stalls.is_none() => Verdict::Excluded(Exclusion::Unknown),
         _ => Verdict::Good,
     }
 }

@@ -238,7 +238,6 @@ fn message_usage(usage: &Value, early: bool) -> Option<Usage> {
         total: true,
         early,
         cached_apart: true,
-        ..Usage::default()
     })
 }
 

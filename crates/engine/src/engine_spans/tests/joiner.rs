@@ -40,11 +40,11 @@ impl Scene {
 
 fn queue(records: &[Arc<Record>]) -> Vec<Option<Duration>> {
     let by_span = |queue: QueueTime| (queue.source == QueueSource::EngineSpan).then_some(queue.value);
-    records.iter().map(|record| record.queue.and_then(by_span)).collect()
+    records.iter().map(|record| record.engine.queue.and_then(by_span)).collect()
 }
 
 fn called_by(span_id: u64, mut record: Record) -> Record {
-    record.trace = Some(TraceParent { trace_id: 7, span_id, sampled: true });
+    record.request.trace = Some(TraceParent { trace_id: 7, span_id, sampled: true });
     record
 }
 
@@ -75,25 +75,24 @@ fn span_fills_in_only_missing_values() {
     let mut scene = Scene::new(10);
     scene.span(span("chatcmpl-a", ms(300)));
     let done = scene.record(record("chatcmpl-a")).remove(0);
-    assert_eq!(done.output_tokens, Some(Count { tokens: 99, source: CountSource::EngineSpan }));
-    assert_eq!(done.input_tokens, Some(Count { tokens: 20, source: CountSource::EngineSpan }));
-    let timing = done.timing.unwrap();
+    assert_eq!(done.tokens.output, Some(Count { tokens: 99, source: CountSource::EngineSpan }));
+    assert_eq!(done.tokens.input, Some(Count { tokens: 20, source: CountSource::EngineSpan }));
+    let timing = done.engine.timing.unwrap();
     assert_eq!((timing.prefill_ms, timing.decode_ms, timing.queue_ms), (Some(80.0), Some(490.0), None));
     // 98 tokens after the first in 490 ms.
-    assert_eq!((done.decode_rate, done.decode_rate_at_least), (Some(200.0), None));
+    assert_eq!((done.rate.exact, done.rate.at_least), (Some(200.0), None));
 
     scene.span(span("chatcmpl-b", ms(300)));
     let usage = Some(Count { tokens: 98, source: CountSource::Usage });
     let reported = EngineTiming { prefill_ms: Some(1.0), ..EngineTiming::default() };
-    let known = Record {
-        output_tokens: usage,
-        decode_rate: Some(5.0),
-        decode_rate_at_least: None,
-        timing: Some(reported),
-        ..record("chatcmpl-b")
-    };
+    let known = record("chatcmpl-b").with(|r| {
+        r.tokens.output = usage;
+        r.rate.exact = Some(5.0);
+        r.rate.at_least = None;
+        r.engine.timing = Some(reported);
+    });
     let done = scene.record(known).remove(0);
-    assert_eq!((done.output_tokens, done.decode_rate, done.timing), (usage, Some(5.0), Some(reported)));
+    assert_eq!((done.tokens.output, done.rate.exact, done.engine.timing), (usage, Some(5.0), Some(reported)));
 }
 
 #[test]
@@ -158,7 +157,7 @@ fn span_longer_than_its_request_is_not_joined() {
 fn caller_span_decides_where_ids_cannot() {
     let mut scene = Scene::new(10);
     let no_id = |mut record: Record| {
-        record.response_id = None;
+        record.response.id = None;
         record
     };
     scene.record(called_by(1, no_id(record(""))));
@@ -273,7 +272,10 @@ fn records_are_neither_lost_nor_doubled_nor_mismatched() {
         seen.dedup();
         assert_eq!(seen.len(), begun, "seed {seed}");
         for record in &done {
-            assert!(record.queue.is_none_or(|queue| queue.value == ms(record.sequence + 1)), "seed {seed}: {record:?}");
+            assert!(
+                record.engine.queue.is_none_or(|queue| queue.value == ms(record.sequence + 1)),
+                "seed {seed}: {record:?}"
+            );
         }
     }
 }

@@ -15,25 +15,24 @@ fn ms(n: u64) -> Duration {
 /// A streamed response with this id that took one second; its tokens were counted by events.
 fn record(id: &str) -> Record {
     let labels = Labels { route: Route::Chat, streaming: Some(true), ..Labels::default() };
-    Record {
-        connection: 1,
-        status: Some(200),
-        response_id: Some(id.into()),
-        requested: Some(ms(1)),
-        headers: Some(ms(2)),
-        first_event: Some(ms(500)),
-        first_token: Some(ms(500)),
-        first_visible: Some(ms(500)),
-        last_token: Some(ms(990)),
-        output_tokens: Some(Count { tokens: 50, source: CountSource::Deltas }),
-        decode_rate_at_least: Some(100.0),
-        chunks: 50,
-        events: 52,
-        longest_gap: Some(ms(12)),
-        request_bytes: 300,
-        response_bytes: 25_000,
-        ..Record::new(labels, Instant::now(), Outcome::Ok, ms(1000))
-    }
+    Record::new(labels, Instant::now(), Outcome::Ok, ms(1000)).with(|r| {
+        r.connection = 1;
+        r.response.status = Some(200);
+        r.response.id = Some(id.into());
+        r.times.requested = Some(ms(1));
+        r.times.headers = Some(ms(2));
+        r.times.first_event = Some(ms(500));
+        r.times.first_token = Some(ms(500));
+        r.times.first_visible = Some(ms(500));
+        r.times.last_token = Some(ms(990));
+        r.tokens.output = Some(Count { tokens: 50, source: CountSource::Deltas });
+        r.rate.at_least = Some(100.0);
+        r.tokens.chunks = 50;
+        r.response.events = 52;
+        r.gaps.longest = Some(ms(12));
+        r.request.bytes = 300;
+        r.response.bytes = 25_000;
+    })
 }
 
 /// The span of a request with this id that waited for `queue`; it took 900 ms.

@@ -6,7 +6,10 @@ use std::time::Instant;
 use crate::measure::request::Request;
 use crate::measure::request::outcome::Conclusion;
 use crate::measure::tokens::Context;
-use crate::measure::{Closing, Labels, Message, Outcome, Record, Sink, Thresholds, UncountedText, Unread};
+use crate::measure::{
+    Closing, DecodeRate, Labels, Message, Outcome, Record, RequestTimes, RequestValues, ResponseValues, Sink,
+};
+use crate::measure::{Thresholds, TokenCounts, UncountedText, Unread};
 use tokometer_decode::{Channels, EngineHabits, Route};
 
 impl Request {
@@ -30,23 +33,23 @@ impl Request {
     fn reconcile(&mut self, record: &mut Record, sink: &dyn Sink) {
         self.gaps.forward(self.live.as_deref());
         let forwarded = self.gaps.forwarded();
-        record.live_tokens = self.live.is_some().then_some(forwarded);
-        let exact = record.output_tokens.filter(|n| n.source.is_exact()).map_or(0, |n| n.tokens);
+        record.tokens.live = self.live.is_some().then_some(forwarded);
+        let exact = record.tokens.output.filter(|n| n.source.is_exact()).map_or(0, |n| n.tokens);
         if exact > forwarded
             && let Some(live) = self.live.take().or_else(|| sink.live(&record.labels))
         {
             live.reconcile(exact - forwarded);
-            record.live_tokens = Some(exact);
+            record.tokens.live = Some(exact);
         }
     }
 
     /// True if a response was generated and its exact token count is unknown.
     fn is_uncounted(&self, record: &Record) -> bool {
-        let begun = record.output_tokens.is_some() || self.response.has_content;
+        let begun = record.tokens.output.is_some() || self.response.has_content;
         begun
             && self.response.is_successful()
             && self.generates()
-            && !record.output_tokens.is_some_and(|n| n.source.is_exact())
+            && !record.tokens.output.is_some_and(|n| n.source.is_exact())
     }
 
     fn record(&mut self, closing: Closing, at: Instant, thresholds: &Thresholds, sink: &dyn Sink) -> Record {
@@ -55,36 +58,41 @@ impl Request {
         if conclusion.unknown_format {
             sink.unread(self.listener(), Message::Response, Unread::UnknownFormat);
         }
-        let asked_stream = self.parameters.stream;
-        let streaming = self.response.status.map(|_| self.response.streaming).or(asked_stream);
+        let stream = self.parameters.stream;
+        let streaming = self.response.status.map(|_| self.response.streaming).or(stream);
         let labels = Labels { request_model: self.parameters.model.take(), ..self.labels(server, streaming) };
         let choices = if self.generates() { self.parameters.choices() } else { 1 };
         let began_with_headers = habits.head_when_scheduled
             && self.generates()
             && self.response.streaming
             && self.response.status == Some(200);
+        let tokens = self.count(conclusion.is_complete(), habits);
+        let times = self.times.values(self.since(at));
         let mut record = Record {
             connection: self.connection,
             sequence: self.sequence,
-            response_id,
-            error_type,
-            request_id: self.request_id.take(),
-            trace: self.trace.as_deref().copied(),
-            targets: self.targets.take(),
-            asked_stream,
-            max_tokens: self.parameters.max_tokens,
-            choices: u32::try_from(choices).unwrap_or(u32::MAX),
-            request_bytes: self.request_bytes,
             unread: conclusion.unread,
-            ..Record::new(labels, self.started, Outcome::Ok, self.since(at))
+            request: RequestValues {
+                id: self.request_id.take(),
+                trace: self.trace.as_deref().copied(),
+                sent_trace: None,
+                targets: self.targets.take(),
+                stream,
+                max_tokens: self.parameters.max_tokens,
+                choices: u32::try_from(choices).unwrap_or(u32::MAX),
+                bytes: self.request_bytes,
+            },
+            response: ResponseValues { id: response_id, error_type, ..self.response.values() },
+            gaps: self.gaps.end(&tokens, thresholds.stall, self.live.as_deref()),
+            rate: rate(&tokens, &times, thresholds),
+            tokens,
+            times,
+            blocked: self.times.blocked.take().map(|blocked| *blocked).unwrap_or_default(),
+            engine: self.times.engine_values(began_with_headers),
+            ..Record::new(labels, self.started, Outcome::Ok, times.ended)
         };
-        self.response.fill(&mut record);
-        self.times.fill(&mut record, began_with_headers);
         self.transport.fill(&mut record);
-        self.count(&mut record, conclusion.is_complete(), habits);
-        self.gaps.fill(&mut record, thresholds.stall, self.live.as_deref());
-        self.rate(&mut record, thresholds);
-        record.outcome = conclusion.outcome(self, record.output_tokens.is_some_and(|n| n.tokens > 0));
+        record.outcome = conclusion.outcome(self, record.tokens.output.is_some_and(|n| n.tokens > 0));
         if let Some(left) = self.client_left.get()
             && record.outcome.is_client_abort()
         {
@@ -93,21 +101,22 @@ impl Request {
         record
     }
 
-    /// Sets the token counts of the record.
-    fn count(&self, record: &mut Record, complete: bool, habits: EngineHabits) {
+    /// The token counts for the record.
+    fn count(&self, complete: bool, habits: EngineHabits) -> TokenCounts {
         let successful = self.response.is_successful();
         // Requests that do not generate have no choices, so their usage always covers the whole request.
         let usage_per_choice = habits.usage_per_choice && self.generates();
         let habits = EngineHabits { usage_per_choice, ..habits };
-        self.tokens.fill(record, &Context { parameters: &self.parameters, complete, habits });
-        record.first_tokens = self.first_tokens.map(|n| n.get().into());
+        let mut tokens = self.tokens.counts(&Context { parameters: &self.parameters, complete, habits });
+        tokens.first = self.first_tokens.map(|n| n.get().into());
         // Reasoning tokens were not sent if there are at most as many events as tokens other than reasoning.
-        let (output, events) = (record.output_tokens.map_or(0, |n| n.tokens), record.chunks);
+        let (output, events) = (tokens.output.map_or(0, |n| n.tokens), tokens.chunks);
         let hidden = !self.response.first_channels.intersects(Channels::REASONING)
-            && record.reasoning_tokens.is_some_and(|n| n > 0 && n.saturating_add(events) <= output);
-        record.first_held = self.response.first_channels.intersects(Channels::TOOL) || hidden;
-        record.output_tokens = record.output_tokens.filter(|_| successful && self.generates());
-        record.input_tokens = record.input_tokens.filter(|_| successful && !self.is_in_pieces());
+            && tokens.reasoning.is_some_and(|n| n > 0 && n.saturating_add(events) <= output);
+        tokens.first_held = self.response.first_channels.intersects(Channels::TOOL) || hidden;
+        tokens.output = tokens.output.filter(|_| successful && self.generates());
+        tokens.input = tokens.input.filter(|_| successful && !self.is_in_pieces());
+        tokens
     }
 
     /// True if the audio was transcribed in several pieces: `usage` then covers only the prompt of the last piece (vLLM
@@ -115,21 +124,24 @@ impl Request {
     fn is_in_pieces(&self) -> bool {
         matches!(self.route, Route::AudioTranscription | Route::AudioTranslation) && self.response.finishes.len() > 1
     }
+}
 
-    /// Sets the decode rate. The rate is exact if the output count and the token count of the first event are known,
-    /// otherwise it is a lower bound.
-    fn rate(&self, record: &mut Record, thresholds: &Thresholds) {
-        let Some(output) = record.output_tokens else { return };
-        let rate = |tokens, first| thresholds.rate(tokens, first, record.first_token, record.last_token);
-        match record.first_event_tokens(output.tokens) {
-            Some(first) if output.source.is_exact() => record.decode_rate = rate(output.tokens, first),
-            // A lower bound: if the token count of the first event is unknown, each later event counts as one token.
-            _ => {
-                record.decode_rate_at_least = match record.first_tokens {
-                    Some(first) => rate(output.tokens, first),
-                    None => rate(record.chunks, 1),
-                }
-            }
+/// The decode rate. It is exact if the output count and the token count of the first event are known, otherwise a lower
+/// bound.
+fn rate(tokens: &TokenCounts, times: &RequestTimes, thresholds: &Thresholds) -> DecodeRate {
+    let Some(output) = tokens.output else { return DecodeRate::default() };
+    let rate = |count, first| thresholds.rate(count, first, times.first_token, times.last_token);
+    match tokens.in_first_event(output.tokens) {
+        Some(first) if output.source.is_exact() => {
+            DecodeRate { exact: rate(output.tokens, first), ..DecodeRate::default() }
+        }
+        // A lower bound: if the token count of the first event is unknown, each later event counts as one token.
+        _ => {
+            let at_least = match tokens.first {
+                Some(first) => rate(output.tokens, first),
+                None => rate(tokens.chunks, 1),
+            };
+            DecodeRate { at_least, ..DecodeRate::default() }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::measure::request::cadence::{Cadence, TOGETHER, patience};
 use crate::measure::request::times::{Since, nanos};
-use crate::measure::{Gap, Live, Record};
+use crate::measure::{Gap, Live, TokenCounts, TokenGaps};
 
 /// Maximum number of buffered gaps.
 const BATCH: usize = 8;
@@ -158,21 +158,23 @@ impl Gaps {
         self.forwarded.into()
     }
 
-    /// Sets the gap fields of the record. Call this after the token counts are set.
-    pub(super) fn fill(&mut self, record: &mut Record, stall: Duration, live: Option<&dyn Live>) {
-        let exact = record.output_tokens.filter(|count| count.source.is_exact());
+    /// Ends the stream, and returns the values for the record.
+    pub(super) fn end(&mut self, tokens: &TokenCounts, stall: Duration, live: Option<&dyn Live>) -> TokenGaps {
+        let exact = tokens.output.filter(|count| count.source.is_exact());
         // The engine may count the end-of-text token, which has no event.
-        let one_each = exact.is_some_and(|count| count.tokens <= record.chunks + 1);
+        let one_each = exact.is_some_and(|count| count.tokens <= tokens.chunks + 1);
         let (longest, stalls) = (&mut self.longest_pause, &mut self.stalls);
         self.cadence.end(one_each, &mut |gap| note(gap, longest, stalls, stall, live));
         let pause = Duration::from_micros(self.longest_pause.into());
-        record.longest_pause = Some(pause).filter(|pause| !pause.is_zero());
-        record.usual_gap = self.cadence.usual();
-        record.late = Duration::from_millis(self.late_ms.into());
-        record.longest_gap = self.longest.get();
-        record.longest_gap_tokens =
-            Some(self.longest_tokens).filter(|tokens| record.longest_gap.is_some() && *tokens != UNKNOWN);
-        record.stalls = Some(self.stalls).filter(|_| !self.unmeasured);
+        let longest = self.longest.get();
+        TokenGaps {
+            longest,
+            longest_tokens: Some(self.longest_tokens).filter(|tokens| longest.is_some() && *tokens != UNKNOWN),
+            longest_pause: Some(pause).filter(|pause| !pause.is_zero()),
+            usual: self.cadence.usual(),
+            stalls: Some(self.stalls).filter(|_| !self.unmeasured),
+            late: Duration::from_millis(self.late_ms.into()),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use crate::measure::Record;
+use crate::measure::ResponseValues;
 use tokometer_decode::{Channels, FinishReason, Finishes, StreamEvent};
 
 /// Status of a WebSocket handshake (RFC 6455, section 4.2.2).
@@ -93,11 +93,14 @@ impl Response {
         self.finishes.iter().any(|reason| reason == FinishReason::Abort)
     }
 
-    /// Sets the record fields that describe the response itself.
-    pub(super) fn fill(&self, record: &mut Record) {
-        record.status = self.status;
-        record.finish_reasons = self.finishes.iter().collect();
-        record.events = self.events;
-        record.response_bytes = self.bytes;
+    /// The values for the record, except the id and the error type.
+    pub(super) fn values(&self) -> ResponseValues {
+        ResponseValues {
+            status: self.status,
+            finish_reasons: self.finishes.iter().collect(),
+            events: self.events,
+            bytes: self.bytes,
+            ..ResponseValues::default()
+        }
     }
 }

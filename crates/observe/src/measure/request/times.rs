@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use crate::measure::{QueueSource, QueueTime, Record};
+use crate::measure::{EngineValues, QueueSource, QueueTime, RequestTimes};
 use tokometer_decode::EngineTiming;
 
 /// Marks an unknown time.
@@ -83,7 +83,7 @@ pub(super) struct Times {
     /// Boxed: most responses report no times before their last event.
     engine: Option<Box<EngineTiming>>,
     /// Boxed: most clients are never slow.
-    blocked: Option<Box<Blocked>>,
+    pub(super) blocked: Option<Box<Blocked>>,
 }
 
 impl Times {
@@ -118,20 +118,23 @@ impl Times {
         known.into_iter().chain([blocked]).flatten().max().unwrap_or_default()
     }
 
-    /// Sets the times of the record. `began_with_headers`: the engine sends the response headers when work begins.
-    pub(super) fn fill(&mut self, record: &mut Record, began_with_headers: bool) {
-        record.requested = self.requested.get();
-        record.headers = self.headers.get();
-        record.first_event = self.first_event.get();
-        record.first_token = self.first_token.get();
-        record.first_visible = self.first_visible.get();
-        record.last_token = self.last_token.get();
-        record.queue = self.queue(began_with_headers);
-        record.timing = self.engine.as_deref().copied();
-        if let Some(blocked) = self.blocked.take() {
-            record.delivery_blocked = blocked.total();
-            record.blocked = *blocked;
+    /// The moments of a request that ended at `ended`.
+    pub(super) fn values(&self, ended: Duration) -> RequestTimes {
+        RequestTimes {
+            requested: self.requested.get(),
+            headers: self.headers.get(),
+            first_event: self.first_event.get(),
+            first_token: self.first_token.get(),
+            first_visible: self.first_visible.get(),
+            last_token: self.last_token.get(),
+            ended,
+            closed: ended,
         }
+    }
+
+    /// What the engine reported. `began_with_headers`: the engine sends the response headers when work begins.
+    pub(super) fn engine_values(&self, began_with_headers: bool) -> EngineValues {
+        EngineValues { queue: self.queue(began_with_headers), timing: self.engine.as_deref().copied(), span: None }
     }
 
     /// The queue time from the best available source; `None` if no source reports it.

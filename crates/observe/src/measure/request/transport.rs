@@ -46,7 +46,7 @@ impl Transport {
     pub(super) fn fill(&self, record: &mut Record) {
         let Some(known) = &self.0 else { return };
         record.capture_loss = known.lost_packets;
-        record.sent_trace = known.sent_trace;
+        record.request.sent_trace = known.sent_trace;
         let begun = known.begun.unwrap_or_default();
         record.network = known.latest.map(|latest| Box::new(during(&begun, &latest)));
     }

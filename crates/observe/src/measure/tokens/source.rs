@@ -1,22 +1,21 @@
 //! Final counts of a response, each from its most trusted source.
 
 use crate::measure::tokens::{Choice, Context, MAX_TOKENS, NativeCounters, Tokens};
-use crate::measure::{Count, CountSource, Record};
+use crate::measure::{Count, CountSource, TokenCounts};
 
 impl Tokens {
-    /// Sets the counts of the record.
-    pub(in crate::measure) fn fill(&self, record: &mut Record, context: &Context<'_>) {
-        record.input_tokens = self.input(context);
-        record.output_tokens = self.output(context);
-        // A part cannot exceed the whole.
-        record.cached_tokens = self.cached(context).filter(|n| record.input_tokens.is_none_or(|all| *n <= all.tokens));
-        record.reasoning_tokens = self.reasoning();
-        record.chunks = self.deltas;
-        if let Some(parts) = &self.usage.parts {
-            record.cache_creation_tokens = parts.cache_creation;
-            record.input_audio_tokens = parts.input_audio;
-            record.input_image_tokens = parts.input_image;
-            record.output_audio_tokens = parts.output_audio;
+    /// The counts for the record.
+    pub(in crate::measure) fn counts(&self, context: &Context<'_>) -> TokenCounts {
+        let input = self.input(context);
+        TokenCounts {
+            input,
+            // A part cannot exceed the whole.
+            cached: self.cached(context).filter(|n| input.is_none_or(|all| *n <= all.tokens)),
+            output: self.output(context),
+            reasoning: self.reasoning(),
+            parts: self.usage.parts.as_deref().copied().unwrap_or_default(),
+            chunks: self.deltas,
+            ..TokenCounts::default()
         }
     }
 

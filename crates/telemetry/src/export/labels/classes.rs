@@ -66,7 +66,7 @@ impl Classes {
     /// The class of this request's prompt in its label set, and whether it was folded into `other`. A request that
     /// is not streamed or has no first token has no class and uses no slot.
     pub(crate) fn of(&self, record: &Record, admitted: &Admitted) -> (Class, bool) {
-        let waits = record.labels.streaming == Some(true) && record.first_token.is_some();
+        let waits = record.labels.streaming == Some(true) && record.times.first_token.is_some();
         let off = self.lengths.is_empty() && !self.cache_hit;
         if off || !waits {
             return (Class::default(), false);
@@ -116,12 +116,12 @@ impl Classes {
 
 /// Prompt tokens; `None` if the count is not exact.
 fn input(record: &Record) -> Option<u64> {
-    record.input_tokens.filter(|count| count.source.is_exact()).map(|count| count.tokens)
+    record.tokens.input.filter(|count| count.source.is_exact()).map(|count| count.tokens)
 }
 
 /// Index of the class in [`CACHE_HITS`].
 fn cache_hit(record: &Record) -> usize {
-    match (record.cached_tokens, input(record)) {
+    match (record.tokens.cached, input(record)) {
         (Some(0), _) => 0,
         (Some(cached), Some(input)) if cached <= input => 1 + usize::from(cached > input - cached),
         // Cached tokens were not reported, were reported without the prompt tokens, or exceed the prompt tokens.

@@ -30,7 +30,7 @@ pub(crate) fn error_type(record: &Record) -> Option<&'static str> {
     match record.outcome {
         Outcome::Ok => None,
         Outcome::Http4xx | Outcome::Http5xx | Outcome::RejectedBusy => {
-            let known = |text: &&str| text.parse() == Ok(record.status.unwrap_or(0));
+            let known = |text: &&str| text.parse() == Ok(record.response.status.unwrap_or(0));
             Some(ERROR_STATUSES.into_iter().find(known).unwrap_or("_OTHER"))
         }
         other => Some(other.as_str()),

@@ -26,14 +26,14 @@ impl Decision {
     /// The IDs of the request's span; `None` if the span is dropped. `ended` is the end of the request.
     pub(crate) fn decide(&self, record: &Record, breaks_objective: impl Fn() -> bool, ended: Instant) -> Option<Ids> {
         let trace_id = record.server_trace().map_or_else(|| fastrand::u128(1..), |trace| trace.trace_id);
-        let sampled = match record.trace {
+        let sampled = match record.request.trace {
             Some(caller) if self.settings.parent_based => caller.sampled,
             _ => self.root(trace_id),
         };
         let kept = if sampled { None } else { Some(self.keep(record, breaks_objective, ended)?) };
-        let parent = record.trace.map(|caller| caller.span_id);
+        let parent = record.request.trace.map(|caller| caller.span_id);
         // The engine received this span ID in the traceparent header, and uses it as the parent of its own spans.
-        let span_id = record.sent_trace.map_or_else(|| fastrand::u64(1..), |sent| sent.span_id);
+        let span_id = record.request.sent_trace.map_or_else(|| fastrand::u64(1..), |sent| sent.span_id);
         Some(Ids { trace_id, span_id, parent, kept })
     }
 
@@ -52,7 +52,7 @@ impl Decision {
 
     /// The reason to keep an unsampled trace; `None` if there is no reason, or the limit per second is reached.
     fn keep(&self, record: &Record, breaks_objective: impl Fn() -> bool, ended: Instant) -> Option<Keep> {
-        if !self.settings.keep_unsampled && record.trace.is_some_and(|caller| !caller.sampled) {
+        if !self.settings.keep_unsampled && record.request.trace.is_some_and(|caller| !caller.sampled) {
             return None;
         }
         let why = Keep::ALL.into_iter().find(|why| self.applies(*why, record, &breaks_objective))?;
@@ -68,10 +68,10 @@ impl Decision {
         match why {
             Keep::Failed => self.settings.keep_failed && !record.outcome.is_ok(),
             Keep::Objective => breaks_objective(),
-            Keep::Stalled => self.settings.keep_stalled && record.stalls.is_some_and(|stalls| stalls > 0),
+            Keep::Stalled => self.settings.keep_stalled && record.gaps.stalls.is_some_and(|stalls| stalls > 0),
             Keep::Slow => {
                 // Without a token, the wait lasted until the end of the request.
-                let first = record.since_requested(Some(record.first_token.unwrap_or(record.ended)));
+                let first = record.since_requested(Some(record.times.first_token.unwrap_or(record.times.ended)));
                 self.settings.keep_first_token_over.zip(first).is_some_and(|(most, first)| first > most)
             }
         }

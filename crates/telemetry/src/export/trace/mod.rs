@@ -89,16 +89,16 @@ impl Tracer {
     /// exporter, the exemplar refers to the caller's span if it is sampled. `None` otherwise: an exemplar must not
     /// refer to a trace that is not stored.
     pub(crate) fn trace(&self, record: &Arc<Record>) -> Option<Exemplar> {
-        let ended = record.started + record.ended;
+        let ended = record.started + record.times.ended;
         let anchor = Anchor::now();
         let at = anchor.at(ended);
         let Some(queue) = &self.queue else {
-            let caller = record.trace.filter(|caller| caller.sampled)?;
+            let caller = record.request.trace.filter(|caller| caller.sampled)?;
             return Some(exemplar(caller.trace_id, caller.span_id, at));
         };
         // Requests that are not parsed, such as health checks, get a span only if the caller sent a traceparent.
         // Without the span, the caller's trace would have a gap.
-        if !record.labels.route.is_read() && record.trace.is_none() {
+        if !record.labels.route.is_read() && record.request.trace.is_none() {
             return None;
         }
         let breaks_objective = || self.evaluate.get().is_some_and(|evaluate| evaluate(record));
@@ -125,7 +125,7 @@ fn exemplar(trace_id: u128, span_id: u64, at: SystemTime) -> Exemplar {
 /// The engine's state at the request's first token, which can explain a slow request (for example, a full KV cache).
 /// The attributes have the names of the corresponding metrics.
 fn engine_at_first_token(record: &Record, engine_state: &EngineState) -> Vec<KeyValue> {
-    let moment = record.started + record.first_token.unwrap_or(record.ended);
+    let moment = record.started + record.times.first_token.unwrap_or(record.times.ended);
     // Requests that are not parsed, such as health checks, have no tokens.
     let state = record.labels.route.is_read().then(|| engine_state(record.labels.listener, moment)).flatten();
     let Some((state, age)) = state else { return Vec::new() };

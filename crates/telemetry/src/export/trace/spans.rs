@@ -62,7 +62,7 @@ pub(crate) fn spans(
         status: Status::Unset,
         instrumentation_scope: SCOPE.clone(),
     };
-    let mut request = span(ids.span_id, ids.parent, SpanKind::Server, name(record), Duration::ZERO, record.ended);
+    let mut request = span(ids.span_id, ids.parent, SpanKind::Server, name(record), Duration::ZERO, record.times.ended);
     request.parent_span_is_remote = ids.parent.is_some();
     request.attributes = attributes(record, server, semconv);
     request.attributes.extend(ids.kept.map(|why| KeyValue::new("tokometer.trace.kept", why.as_str())));
@@ -83,7 +83,7 @@ pub(crate) fn spans(
 /// Link to the engine's own span of the request, which is in a separate trace unless the caller sent a `traceparent`.
 fn links(record: &Record) -> SpanLinks {
     let mut links = SpanLinks::default();
-    if let Some(span) = &record.engine_span {
+    if let Some(span) = &record.engine.span {
         let (trace_id, span_id) = (TraceId::from(span.trace_id), SpanId::from(span.span_id));
         let context = SpanContext::new(trace_id, span_id, TraceFlags::SAMPLED, true, TraceState::default());
         links.links.push(Link::with_context(context));
@@ -120,19 +120,22 @@ fn of_phase(kind: PhaseKind, record: &Record) -> Vec<KeyValue> {
     let tokens =
         |count: Option<Count>| count.filter(|count| count.source.is_exact()).and_then(|count| whole(count.tokens));
     let details = match kind {
-        PhaseKind::Request => vec![("tokometer.request.bytes", whole(record.request_bytes))],
+        PhaseKind::Request => vec![("tokometer.request.bytes", whole(record.request.bytes))],
         PhaseKind::Queue => {
-            vec![("tokometer.queue.source", record.queue.map(|queue| Value::from(queue.source.as_str())))]
+            vec![("tokometer.queue.source", record.engine.queue.map(|queue| Value::from(queue.source.as_str())))]
         }
         PhaseKind::Prefill => vec![
-            ("gen_ai.usage.input_tokens", tokens(record.input_tokens)),
-            ("gen_ai.usage.cache_read.input_tokens", record.cached_tokens.and_then(whole)),
+            ("gen_ai.usage.input_tokens", tokens(record.tokens.input)),
+            ("gen_ai.usage.cache_read.input_tokens", record.tokens.cached.and_then(whole)),
         ],
         PhaseKind::Decode => vec![
-            ("gen_ai.usage.output_tokens", tokens(record.output_tokens)),
-            ("tokometer.decode_tokens_per_second", record.decode_rate.map(Value::from)),
-            ("tokometer.stalls", record.stalls.filter(|stalls| *stalls > 0).and_then(|stalls| whole(stalls.into()))),
-            ("tokometer.longest_gap", record.longest_gap.map(|gap| Value::from(gap.as_secs_f64()))),
+            ("gen_ai.usage.output_tokens", tokens(record.tokens.output)),
+            ("tokometer.decode_tokens_per_second", record.rate.exact.map(Value::from)),
+            (
+                "tokometer.stalls",
+                record.gaps.stalls.filter(|stalls| *stalls > 0).and_then(|stalls| whole(stalls.into())),
+            ),
+            ("tokometer.longest_gap", record.gaps.longest.map(|gap| Value::from(gap.as_secs_f64()))),
         ],
         _ => Vec::new(),
     };
@@ -158,38 +161,41 @@ fn attributes(record: &Record, server: &[(Key, tokometer_metrics::Value)], semco
     put("gen_ai.operation.name", word(Some(request.route.operation())));
     put("gen_ai.provider.name", word(request.engine));
     put("gen_ai.request.model", text(request.request_model.as_deref()));
-    put("gen_ai.request.stream", (record.asked_stream == Some(true)).then(|| Value::from(true)));
-    put("gen_ai.request.max_tokens", whole(record.max_tokens));
-    put("gen_ai.request.choice.count", (record.choices != 1).then(|| Value::from(i64::from(record.choices))));
+    put("gen_ai.request.stream", (record.request.stream == Some(true)).then(|| Value::from(true)));
+    put("gen_ai.request.max_tokens", whole(record.request.max_tokens));
+    put(
+        "gen_ai.request.choice.count",
+        (record.request.choices != 1).then(|| Value::from(i64::from(record.request.choices))),
+    );
     put("gen_ai.response.model", text(request.response_model.as_deref()));
-    put("gen_ai.response.id", text(record.response_id.as_deref()));
+    put("gen_ai.response.id", text(record.response.id.as_deref()));
     put("gen_ai.response.finish_reasons", finish_reasons(record));
     let first = |moment| seconds(record.since_requested(moment).filter(|_| streaming));
-    put("gen_ai.response.time_to_first_chunk", first(record.first_event));
-    put("gen_ai.usage.input_tokens", whole(exact(record.input_tokens)));
-    put("gen_ai.usage.output_tokens", whole(exact(record.output_tokens)));
-    put("gen_ai.usage.cache_read.input_tokens", whole(record.cached_tokens));
+    put("gen_ai.response.time_to_first_chunk", first(record.times.first_event));
+    put("gen_ai.usage.input_tokens", whole(exact(record.tokens.input)));
+    put("gen_ai.usage.output_tokens", whole(exact(record.tokens.output)));
+    put("gen_ai.usage.cache_read.input_tokens", whole(record.tokens.cached));
     if semconv != Semconv::Latest {
-        put("gen_ai.usage.cache_creation.input_tokens", whole(record.cache_creation_tokens));
+        put("gen_ai.usage.cache_creation.input_tokens", whole(record.tokens.parts.cache_creation));
     }
     if semconv != Semconv::V1_41 {
-        put("gen_ai.usage.cache_write.input_tokens", whole(record.cache_creation_tokens));
+        put("gen_ai.usage.cache_write.input_tokens", whole(record.tokens.parts.cache_creation));
     }
-    put("gen_ai.usage.reasoning.output_tokens", whole(record.reasoning_tokens));
+    put("gen_ai.usage.reasoning.output_tokens", whole(record.tokens.reasoning));
     // Names from the newest conventions: v1.41 has none for modalities.
-    put("gen_ai.usage.audio.input_tokens", whole(record.input_audio_tokens));
-    put("gen_ai.usage.image.input_tokens", whole(record.input_image_tokens));
-    put("gen_ai.usage.audio.output_tokens", whole(record.output_audio_tokens));
+    put("gen_ai.usage.audio.input_tokens", whole(record.tokens.parts.input_audio));
+    put("gen_ai.usage.image.input_tokens", whole(record.tokens.parts.input_image));
+    put("gen_ai.usage.audio.output_tokens", whole(record.tokens.parts.output_audio));
     server.iter().for_each(|(key, value)| put(key.as_str(), Some(attribute(value))));
-    put("http.response.status_code", record.status.map(|status| Value::from(i64::from(status))));
+    put("http.response.status_code", record.response.status.map(|status| Value::from(i64::from(status))));
     put("error.type", word(failure::error_type(record)));
 
     // Keys shared with vLLM and SGLang. Tokometer measures `e2e` and `time_to_first_token` on the wire; the engine
     // reports the `time_in_model_*` times.
-    put("gen_ai.latency.e2e", seconds(record.since_requested(Some(record.ended))));
-    put("gen_ai.latency.time_to_first_token", first(record.first_token));
-    put("gen_ai.latency.time_in_queue", seconds(record.queue.map(|queue| queue.value)));
-    let timing = record.timing.unwrap_or_default();
+    put("gen_ai.latency.e2e", seconds(record.since_requested(Some(record.times.ended))));
+    put("gen_ai.latency.time_to_first_token", first(record.times.first_token));
+    put("gen_ai.latency.time_in_queue", seconds(record.engine.queue.map(|queue| queue.value)));
+    let timing = record.engine.timing.unwrap_or_default();
     let prefill = timing.prefill_ms.or(timing.prompt_ms);
     put("gen_ai.latency.time_in_model_prefill", milliseconds(prefill));
     put("gen_ai.latency.time_in_model_decode", milliseconds(timing.decode_ms));
@@ -200,30 +206,30 @@ fn attributes(record: &Record, server: &[(Key, tokometer_metrics::Value)], semco
     // Speculative decoding.
     put("tokometer.speculative.draft_tokens", whole(timing.draft_tokens));
     put("tokometer.speculative.accepted_tokens", whole(timing.accepted_tokens));
-    if let Some(span) = &record.engine_span {
+    if let Some(span) = &record.engine.span {
         put("tokometer.engine.time_to_first_token", seconds(span.first_token));
         put("tokometer.engine.e2e", seconds(span.e2e));
     }
 
     put("tokometer.outcome", word(Some(record.outcome.as_str())));
-    put("tokometer.request_id", text(record.request_id.as_deref()));
-    let rank = record.targets.as_ref().and_then(|targets| targets.data_parallel_rank);
+    put("tokometer.request_id", text(record.request.id.as_deref()));
+    let rank = record.request.targets.as_ref().and_then(|targets| targets.data_parallel_rank);
     put("tokometer.data_parallel_rank", whole(rank.map(u64::from)));
     put("tokometer.connection", whole(Some(record.connection)));
     put("tokometer.sequence", whole(Some(record.sequence)));
-    put("tokometer.queue.source", word(record.queue.map(|queue| queue.source.as_str())));
-    put("tokometer.input_tokens.source", word(record.input_tokens.map(|count| count.source.as_str())));
-    put("tokometer.output_tokens", whole(record.output_tokens.map(|count| count.tokens)));
-    put("tokometer.output_tokens.source", word(record.output_tokens.map(|count| count.source.as_str())));
-    put("tokometer.decode_tokens_per_second", record.decode_rate.map(Value::from));
-    put("tokometer.decode_tokens_per_second_estimated", record.decode_rate_estimated.map(Value::from));
-    put("tokometer.time_to_first_visible", first(record.first_visible));
+    put("tokometer.queue.source", word(record.engine.queue.map(|queue| queue.source.as_str())));
+    put("tokometer.input_tokens.source", word(record.tokens.input.map(|count| count.source.as_str())));
+    put("tokometer.output_tokens", whole(record.tokens.output.map(|count| count.tokens)));
+    put("tokometer.output_tokens.source", word(record.tokens.output.map(|count| count.source.as_str())));
+    put("tokometer.decode_tokens_per_second", record.rate.exact.map(Value::from));
+    put("tokometer.decode_tokens_per_second_estimated", record.rate.estimated.map(Value::from));
+    put("tokometer.time_to_first_visible", first(record.times.first_visible));
     // A non-streamed response is one event, in which nothing can stall.
-    put("tokometer.chunks", whole(Some(record.chunks).filter(|_| streaming)));
-    put("tokometer.events", whole(Some(record.events).filter(|_| streaming)));
-    put("tokometer.stalls", whole(record.stalls.map(u64::from).filter(|_| streaming)));
-    put("tokometer.longest_gap", seconds(record.longest_gap));
-    let blocked = Some(record.delivery_blocked).filter(|blocked| streaming || !blocked.is_zero());
+    put("tokometer.chunks", whole(Some(record.tokens.chunks).filter(|_| streaming)));
+    put("tokometer.events", whole(Some(record.response.events).filter(|_| streaming)));
+    put("tokometer.stalls", whole(record.gaps.stalls.map(u64::from).filter(|_| streaming)));
+    put("tokometer.longest_gap", seconds(record.gaps.longest));
+    let blocked = Some(record.blocked.total()).filter(|blocked| streaming || !blocked.is_zero());
     put("tokometer.delivery_blocked", seconds(blocked));
     if let Some(network) = &record.network {
         put("tokometer.network.rtt", seconds(network.rtt));
@@ -232,19 +238,20 @@ fn attributes(record: &Record, server: &[(Key, tokometer_metrics::Value)], semco
         put("tokometer.network.ttft_share", record.network_share_of_first_token().map(Value::from));
     }
     put("tokometer.capture_loss", record.capture_loss.then(|| Value::from(true)));
-    put("tokometer.request.bytes", whole(Some(record.request_bytes)));
-    put("tokometer.response.bytes", whole(Some(record.response_bytes)));
+    put("tokometer.request.bytes", whole(Some(record.request.bytes)));
+    put("tokometer.response.bytes", whole(Some(record.response.bytes)));
     all
 }
 
 /// The received finish reasons, plus `error` for each choice of a response that was interrupted before its finish
 /// reason.
 fn finish_reasons(record: &Record) -> Option<Value> {
-    let mut reasons: Vec<StringValue> = record.finish_reasons.iter().map(|reason| reason.as_str().into()).collect();
-    let begun = record.status.is_some_and(|status| (200..300).contains(&status));
+    let mut reasons: Vec<StringValue> =
+        record.response.finish_reasons.iter().map(|reason| reason.as_str().into()).collect();
+    let begun = record.response.status.is_some_and(|status| (200..300).contains(&status));
     if begun && !record.outcome.is_ok() {
         // A record has at most 8 finish reasons.
-        let expected = record.choices.clamp(1, 8) as usize;
+        let expected = record.request.choices.clamp(1, 8) as usize;
         reasons.resize(reasons.len().max(expected), MISSING_FINISH.into());
     }
     if reasons.is_empty() { None } else { Some(Value::Array(Array::String(reasons))) }

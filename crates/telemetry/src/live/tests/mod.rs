@@ -16,7 +16,10 @@ const OPEN_STREAM_BYTES: usize = 704;
 pub(super) fn record(started: Instant) -> Record {
     let labels = Labels { route: Route::Chat, ..Labels::default() };
     let record = Record::new(labels, started, Outcome::Ok, seconds(1.0));
-    Record { connection: 1, requested: Some(Duration::ZERO), ..record }
+    record.with(|r| {
+        r.connection = 1;
+        r.times.requested = Some(Duration::ZERO);
+    })
 }
 
 /// Test setup with one listener and engine. Times are seconds since `began`.
@@ -338,7 +341,10 @@ fn unobserved_request_is_kept_once_with_or_without_a_watch() {
     let stage = Stage::new();
     let lost = |tokens: bool| {
         let first_token = tokens.then(|| seconds(0.5));
-        Arc::new(Record { outcome: Outcome::Unobserved, first_token, ..record(stage.began) })
+        Arc::new(record(stage.began).with(|r| {
+            r.outcome = Outcome::Unobserved;
+            r.times.first_token = first_token;
+        }))
     };
     let kept = || stage.in_flight.kept(stage.began + seconds(1.0)).latest.len();
     for (tokens, expected) in [(false, 1), (true, 2)] {
