@@ -15,7 +15,6 @@ mod tee;
 
 pub use data_path::{DataPath, Error as PathError, Handles, Serving, serve};
 pub use demo::{Error as DemoError, Settings as DemoSettings, run as demo};
-pub use fields::meanings as field_meanings;
 pub(crate) use fields::printable;
 pub use instrument::{Error as StartError, Instrument};
 pub use monitors::Error as EnginesError;

@@ -142,7 +142,7 @@ configuration.
 #[test]
 fn request_record_page_matches_the_code() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/request-record.md");
-    let rows = tokometer::app::field_meanings().map(|(name, meaning)| format!("| `{name}` | {meaning} |\n"));
+    let rows = tokometer_telemetry::fields::meanings().map(|(name, meaning)| format!("| `{name}` | {meaning} |\n"));
     let made: String = std::iter::once(HEAD.to_owned()).chain(rows).collect();
     if std::env::vars_os().any(|(name, _)| name == "UPDATE") {
         std::fs::write(&path, &made).unwrap();

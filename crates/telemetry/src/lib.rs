@@ -4,6 +4,7 @@
 pub mod accounting;
 pub mod backlog;
 pub mod export;
+pub mod fields;
 pub mod live;
 pub mod slo;
 pub mod tokenizer;

@@ -12,7 +12,7 @@ use tokometer_observe::measure::Record;
 /// spaces, without absent values.
 pub(super) fn format(record: &Record, started: SystemTime, json: bool) -> String {
     let time = ("time", Value::from(rfc3339(started)));
-    let fields = std::iter::once(time).chain(members(record).into_iter().map(rounded));
+    let fields = std::iter::once(time).chain(members(record).map(rounded));
     let mut line = if json { object(fields) } else { text(fields) };
     line.push('\n');
     line

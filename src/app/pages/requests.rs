@@ -148,7 +148,7 @@ fn ended(finished: &Finished, now: Instant, wall: SystemTime) -> Value {
     let started = wall.checked_sub(ago).and_then(|at| at.duration_since(UNIX_EPOCH).ok());
     let mut object = serde_json::Map::new();
     object.insert("started_unix_ms".to_owned(), started.map(milliseconds).into());
-    object.extend(members(record).into_iter().map(|(name, value)| (name.to_owned(), value)));
+    object.extend(members(record).map(|(name, value)| (name.to_owned(), value)));
     let line = finished.line.as_deref().map(|line| time_line(line, record.times.requested));
     object.insert("timeline".to_owned(), line.unwrap_or(Value::Null));
     Value::Object(object)

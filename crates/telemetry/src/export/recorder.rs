@@ -14,6 +14,7 @@ use crate::export::series::Families;
 use crate::export::series::distribution::Exemplar;
 use crate::export::series::handles::{Handles, SeriesCache};
 use crate::export::series::live::LiveCounts;
+use crate::fields::{FIELDS, Reading};
 use tokometer_metrics::table::{Id, Key};
 use tokometer_metrics::{Servers, Value};
 use tokometer_observe::measure::{Count, CountSource, Labels, Outcome, PhaseKind, Phases, Record};
@@ -321,16 +322,11 @@ fn tokens(found: &mut SeriesCache, record: &Record) {
     };
     own(Id::InputTokens, record.tokens.input);
     own(Id::OutputTokens, record.tokens.output);
-    let reported = [
-        (Id::CachedTokens, record.tokens.cached),
-        (Id::CacheCreationTokens, record.tokens.parts.cache_creation),
-        (Id::InputAudioTokens, record.tokens.parts.input_audio),
-        (Id::InputImageTokens, record.tokens.parts.input_image),
-        (Id::ReasoningTokens, record.tokens.reasoning),
-        (Id::OutputAudioTokens, record.tokens.parts.output_audio),
-    ];
-    for (id, count) in reported {
-        if let Some(count) = count {
+    for field in FIELDS {
+        if let Some(id) = field.counter
+            && let Reading::Value(count) = (field.value)(record)
+            && let Some(count) = count.as_u64()
+        {
             found.add(id, NONE, count);
         }
     }
@@ -339,8 +335,7 @@ fn tokens(found: &mut SeriesCache, record: &Record) {
     }
 
     // The conventions' metrics require the engine's count, not a lower bound.
-    let exact = |count: Option<Count>| count.filter(|count| count.source.is_exact()).map(|count| count.tokens);
-    let (input, output) = (exact(record.tokens.input), exact(record.tokens.output));
+    let [input, output] = [record.tokens.input, record.tokens.output].map(|count| count.and_then(Count::exact));
     for (word, id, count) in [("input", Id::OperationInput, input), ("output", Id::OperationOutput, output)] {
         if let Some(count) = count {
             found.observe(Id::TokenUsage, one(Key::TokenType, word), count as f64, None);
@@ -405,7 +400,7 @@ fn decode_rate(record: &Record) -> Option<(f64, CountSource)> {
 /// time. `None` unless all values are known and the response was streamed.
 fn prefill_rate(record: &Record) -> Option<(f64, &'static str)> {
     let queue = record.engine.queue?;
-    let input = record.tokens.input.filter(|count| count.source.is_exact())?.tokens;
+    let input = record.tokens.input?.exact()?;
     let uncached = input.checked_sub(record.tokens.cached?).filter(|tokens| *tokens > 0)?;
     let first = record.time_to_first_token()?;
     let prefill = first.checked_sub(queue.value).filter(|span| !span.is_zero())?;

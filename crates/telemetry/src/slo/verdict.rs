@@ -227,7 +227,7 @@ fn clamped(time: Duration, [min, max]: [Duration; 2]) -> Duration {
 /// Prompt tokens that were not in the engine's cache. If the engine does not report cached tokens, all prompt tokens,
 /// which allow a longer wait.
 fn uncached(record: &Record) -> Option<u64> {
-    let input = record.tokens.input.filter(|count| count.source.is_exact())?.tokens;
+    let input = record.tokens.input?.exact()?;
     Some(input.saturating_sub(record.tokens.cached.unwrap_or(0)))
 }
 

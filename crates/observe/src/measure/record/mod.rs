@@ -161,7 +161,7 @@ impl Record {
     /// the end of the request are divided by the tokens after the first event. `None` if the count is not exact, the
     /// tokens in the first event are unknown, there are several choices, or the client limited the rate.
     pub fn time_per_output_token(&self) -> Option<f64> {
-        let output = self.tokens.output.filter(|n| n.source.is_exact())?.tokens;
+        let output = self.tokens.output?.exact()?;
         if self.request.choices != 1 || self.is_client_limited() {
             return None;
         }

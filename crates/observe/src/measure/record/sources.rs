@@ -40,6 +40,13 @@ pub struct Count {
     pub source: CountSource,
 }
 
+impl Count {
+    /// The tokens, if the count is exact.
+    pub fn exact(self) -> Option<u64> {
+        self.source.is_exact().then_some(self.tokens)
+    }
+}
+
 closed_enum! {
     /// Source of a queue time. A series never mixes sources.
     pub enum QueueSource {

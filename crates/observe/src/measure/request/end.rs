@@ -7,9 +7,9 @@ use crate::measure::request::Request;
 use crate::measure::request::outcome::Conclusion;
 use crate::measure::tokens::Context;
 use crate::measure::{
-    Closing, DecodeRate, Labels, Message, Outcome, Record, RequestTimes, RequestValues, ResponseValues, Sink,
+    Closing, Count, DecodeRate, Labels, Message, Outcome, Record, RequestTimes, RequestValues, ResponseValues, Sink,
+    Thresholds, TokenCounts, UncountedText, Unread,
 };
-use crate::measure::{Thresholds, TokenCounts, UncountedText, Unread};
 use tokometer_decode::{Channels, EngineHabits, Route};
 
 impl Request {
@@ -34,7 +34,7 @@ impl Request {
         self.gaps.forward(self.live.as_deref());
         let forwarded = self.gaps.forwarded();
         record.tokens.live = self.live.is_some().then_some(forwarded);
-        let exact = record.tokens.output.filter(|n| n.source.is_exact()).map_or(0, |n| n.tokens);
+        let exact = record.tokens.output.and_then(Count::exact).unwrap_or(0);
         if exact > forwarded
             && let Some(live) = self.live.take().or_else(|| sink.live(&record.labels))
         {
@@ -49,7 +49,7 @@ impl Request {
         begun
             && self.response.is_successful()
             && self.generates()
-            && !record.tokens.output.is_some_and(|n| n.source.is_exact())
+            && record.tokens.output.and_then(Count::exact).is_none()
     }
 
     fn record(&mut self, closing: Closing, at: Instant, thresholds: &Thresholds, sink: &dyn Sink) -> Record {
@@ -131,17 +131,10 @@ impl Request {
 fn rate(tokens: &TokenCounts, times: &RequestTimes, thresholds: &Thresholds) -> DecodeRate {
     let Some(output) = tokens.output else { return DecodeRate::default() };
     let rate = |count, first| thresholds.rate(count, first, times.first_token, times.last_token);
-    match tokens.in_first_event(output.tokens) {
-        Some(first) if output.source.is_exact() => {
-            DecodeRate { exact: rate(output.tokens, first), ..DecodeRate::default() }
-        }
+    let (exact, at_least) = match tokens.in_first_event(output.tokens) {
+        Some(first) if output.source.is_exact() => (rate(output.tokens, first), None),
         // A lower bound: if the token count of the first event is unknown, each later event counts as one token.
-        _ => {
-            let at_least = match tokens.first {
-                Some(first) => rate(output.tokens, first),
-                None => rate(tokens.chunks, 1),
-            };
-            DecodeRate { at_least, ..DecodeRate::default() }
-        }
-    }
+        _ => (None, tokens.first.map_or_else(|| rate(tokens.chunks, 1), |first| rate(output.tokens, first))),
+    };
+    DecodeRate { exact, at_least, estimated: None }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::measure::request::cadence::{Cadence, TOGETHER, patience};
 use crate::measure::request::times::{Since, nanos};
-use crate::measure::{Gap, Live, TokenCounts, TokenGaps};
+use crate::measure::{Count, Gap, Live, TokenCounts, TokenGaps};
 
 /// Maximum number of buffered gaps.
 const BATCH: usize = 8;
@@ -160,9 +160,8 @@ impl Gaps {
 
     /// Ends the stream, and returns the values for the record.
     pub(super) fn end(&mut self, tokens: &TokenCounts, stall: Duration, live: Option<&dyn Live>) -> TokenGaps {
-        let exact = tokens.output.filter(|count| count.source.is_exact());
         // The engine may count the end-of-text token, which has no event.
-        let one_each = exact.is_some_and(|count| count.tokens <= tokens.chunks + 1);
+        let one_each = tokens.output.and_then(Count::exact).is_some_and(|count| count <= tokens.chunks + 1);
         let (longest, stalls) = (&mut self.longest_pause, &mut self.stalls);
         self.cadence.end(one_each, &mut |gap| note(gap, longest, stalls, stall, live));
         let pause = Duration::from_micros(self.longest_pause.into());

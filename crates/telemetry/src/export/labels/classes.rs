@@ -116,7 +116,7 @@ impl Classes {
 
 /// Prompt tokens; `None` if the count is not exact.
 fn input(record: &Record) -> Option<u64> {
-    record.tokens.input.filter(|count| count.source.is_exact()).map(|count| count.tokens)
+    record.tokens.input?.exact()
 }
 
 /// Index of the class in [`CACHE_HITS`].

@@ -10,11 +10,13 @@ use std::time::Duration;
 use opentelemetry::trace::{Link, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{Array, InstrumentationScope, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
+use serde_json::Value as Json;
 
 use crate::export::Semconv;
 use crate::export::labels::failure;
 use crate::export::labels::names::clean;
 use crate::export::trace::{Anchor, Ids};
+use crate::fields::{FIELDS, Reading};
 use tokometer_metrics::table::Key;
 use tokometer_observe::measure::{Count, PhaseKind, Phases, Record};
 
@@ -116,131 +118,82 @@ fn children(record: &Record) -> Vec<Child> {
 
 /// Details of a phase in addition to its duration.
 fn of_phase(kind: PhaseKind, record: &Record) -> Vec<KeyValue> {
-    let whole = |n: u64| i64::try_from(n).ok().map(Value::from);
-    let tokens =
-        |count: Option<Count>| count.filter(|count| count.source.is_exact()).and_then(|count| whole(count.tokens));
+    let exact = |count: Option<Count>| Reading::of(count.and_then(Count::exact));
     let details = match kind {
-        PhaseKind::Request => vec![("tokometer.request.bytes", whole(record.request.bytes))],
+        PhaseKind::Request => vec![("tokometer.request.bytes", Reading::of(record.request.bytes))],
         PhaseKind::Queue => {
-            vec![("tokometer.queue.source", record.engine.queue.map(|queue| Value::from(queue.source.as_str())))]
+            vec![("tokometer.queue.source", Reading::of(record.engine.queue.map(|queue| queue.source.as_str())))]
         }
         PhaseKind::Prefill => vec![
-            ("gen_ai.usage.input_tokens", tokens(record.tokens.input)),
-            ("gen_ai.usage.cache_read.input_tokens", record.tokens.cached.and_then(whole)),
+            ("gen_ai.usage.input_tokens", exact(record.tokens.input)),
+            ("gen_ai.usage.cache_read.input_tokens", Reading::of(record.tokens.cached)),
         ],
         PhaseKind::Decode => vec![
-            ("gen_ai.usage.output_tokens", tokens(record.tokens.output)),
-            ("tokometer.decode_tokens_per_second", record.rate.exact.map(Value::from)),
-            (
-                "tokometer.stalls",
-                record.gaps.stalls.filter(|stalls| *stalls > 0).and_then(|stalls| whole(stalls.into())),
-            ),
-            ("tokometer.longest_gap", record.gaps.longest.map(|gap| Value::from(gap.as_secs_f64()))),
+            ("gen_ai.usage.output_tokens", exact(record.tokens.output)),
+            ("tokometer.decode_tokens_per_second", Reading::of(record.rate.exact)),
+            ("tokometer.stalls", Reading::of(record.gaps.stalls.filter(|stalls| *stalls > 0))),
+            ("tokometer.longest_gap", Reading::Time(record.gaps.longest)),
         ],
         _ => Vec::new(),
     };
-    details.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?))).collect()
+    details.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, of_reading(value)?))).collect()
 }
 
+/// The attributes of the request's span: those of the table, and those that are not in JSON or differ from it.
 fn attributes(record: &Record, server: &[(Key, tokometer_metrics::Value)], semconv: Semconv) -> Vec<KeyValue> {
     let mut all = Vec::with_capacity(50);
-    let mut put = |key: &'static str, value: Option<Value>| {
-        if let Some(value) = value {
-            all.push(KeyValue::new(key, value));
+    all.extend(finish_reasons(record).map(|reasons| KeyValue::new("gen_ai.response.finish_reasons", reasons)));
+    all.extend(server.iter().map(|(key, value)| KeyValue::new(key.as_str(), attribute(value))));
+    let mut put = |key, value| all.extend(of_reading(value).map(|value| KeyValue::new(key, value)));
+    let streaming = record.labels.streaming == Some(true);
+    for field in FIELDS {
+        if let Some(key) = field.attribute.or(field.stream_attribute.filter(|_| streaming)) {
+            put(key, (field.value)(record));
         }
-    };
-    let text = |text: Option<&str>| text.and_then(clean).map(|text| Value::from(text.into_owned()));
-    let word = |word: Option<&'static str>| word.map(Value::from);
-    let whole = |n: Option<u64>| n.and_then(|n| i64::try_from(n).ok()).map(Value::from);
-    let seconds = |span: Option<Duration>| span.map(|span| Value::from(span.as_secs_f64()));
-    let milliseconds = |ms: Option<f64>| ms.map(|ms| Value::from(ms / 1000.0));
-    let exact = |count: Option<Count>| count.filter(|count| count.source.is_exact()).map(|count| count.tokens);
-    let request = &record.labels;
-    let streaming = request.streaming == Some(true);
-
-    put("gen_ai.operation.name", word(Some(request.route.operation())));
-    put("gen_ai.provider.name", word(request.engine));
-    put("gen_ai.request.model", text(request.request_model.as_deref()));
-    put("gen_ai.request.stream", (record.request.stream == Some(true)).then(|| Value::from(true)));
-    put("gen_ai.request.max_tokens", whole(record.request.max_tokens));
-    put(
-        "gen_ai.request.choice.count",
-        (record.request.choices != 1).then(|| Value::from(i64::from(record.request.choices))),
-    );
-    put("gen_ai.response.model", text(request.response_model.as_deref()));
-    put("gen_ai.response.id", text(record.response.id.as_deref()));
-    put("gen_ai.response.finish_reasons", finish_reasons(record));
-    let first = |moment| seconds(record.since_requested(moment).filter(|_| streaming));
-    put("gen_ai.response.time_to_first_chunk", first(record.times.first_event));
-    put("gen_ai.usage.input_tokens", whole(exact(record.tokens.input)));
-    put("gen_ai.usage.output_tokens", whole(exact(record.tokens.output)));
-    put("gen_ai.usage.cache_read.input_tokens", whole(record.tokens.cached));
+    }
+    put("gen_ai.request.stream", Reading::of(record.request.stream));
+    put("gen_ai.request.choice.count", Reading::of(Some(record.request.choices).filter(|choices| *choices != 1)));
+    put("gen_ai.response.model", Reading::of(record.labels.response_model.as_deref()));
+    put("gen_ai.usage.input_tokens", Reading::of(record.tokens.input.and_then(Count::exact)));
+    put("gen_ai.usage.output_tokens", Reading::of(record.tokens.output.and_then(Count::exact)));
     if semconv != Semconv::Latest {
-        put("gen_ai.usage.cache_creation.input_tokens", whole(record.tokens.parts.cache_creation));
+        put("gen_ai.usage.cache_creation.input_tokens", Reading::of(record.tokens.parts.cache_creation));
     }
     if semconv != Semconv::V1_41 {
-        put("gen_ai.usage.cache_write.input_tokens", whole(record.tokens.parts.cache_creation));
+        put("gen_ai.usage.cache_write.input_tokens", Reading::of(record.tokens.parts.cache_creation));
     }
-    put("gen_ai.usage.reasoning.output_tokens", whole(record.tokens.reasoning));
-    // Names from the newest conventions: v1.41 has none for modalities.
-    put("gen_ai.usage.audio.input_tokens", whole(record.tokens.parts.input_audio));
-    put("gen_ai.usage.image.input_tokens", whole(record.tokens.parts.input_image));
-    put("gen_ai.usage.audio.output_tokens", whole(record.tokens.parts.output_audio));
-    server.iter().for_each(|(key, value)| put(key.as_str(), Some(attribute(value))));
-    put("http.response.status_code", record.response.status.map(|status| Value::from(i64::from(status))));
-    put("error.type", word(failure::error_type(record)));
+    put("error.type", Reading::of(failure::error_type(record)));
 
-    // Keys shared with vLLM and SGLang. Tokometer measures `e2e` and `time_to_first_token` on the wire; the engine
-    // reports the `time_in_model_*` times.
-    put("gen_ai.latency.e2e", seconds(record.since_requested(Some(record.times.ended))));
-    put("gen_ai.latency.time_to_first_token", first(record.times.first_token));
-    put("gen_ai.latency.time_in_queue", seconds(record.engine.queue.map(|queue| queue.value)));
     let timing = record.engine.timing.unwrap_or_default();
-    let prefill = timing.prefill_ms.or(timing.prompt_ms);
-    put("gen_ai.latency.time_in_model_prefill", milliseconds(prefill));
-    put("gen_ai.latency.time_in_model_decode", milliseconds(timing.decode_ms));
-    let inference = prefill.zip(timing.decode_ms).map(|(prefill, decode)| prefill + decode);
-    put("gen_ai.latency.time_in_model_inference", milliseconds(inference));
-
-    put("tokometer.engine.load", milliseconds(timing.load_ms));
+    let inference =
+        timing.prefill_ms.or(timing.prompt_ms).zip(timing.decode_ms).map(|(prefill, decode)| prefill + decode);
+    put("gen_ai.latency.time_in_model_decode", Reading::Milliseconds(timing.decode_ms));
+    put("gen_ai.latency.time_in_model_inference", Reading::Milliseconds(inference));
     // Speculative decoding.
-    put("tokometer.speculative.draft_tokens", whole(timing.draft_tokens));
-    put("tokometer.speculative.accepted_tokens", whole(timing.accepted_tokens));
+    put("tokometer.speculative.draft_tokens", Reading::of(timing.draft_tokens));
+    put("tokometer.speculative.accepted_tokens", Reading::of(timing.accepted_tokens));
     if let Some(span) = &record.engine.span {
-        put("tokometer.engine.time_to_first_token", seconds(span.first_token));
-        put("tokometer.engine.e2e", seconds(span.e2e));
+        put("tokometer.engine.time_to_first_token", Reading::Time(span.first_token));
+        put("tokometer.engine.e2e", Reading::Time(span.e2e));
     }
 
-    put("tokometer.outcome", word(Some(record.outcome.as_str())));
-    put("tokometer.request_id", text(record.request.id.as_deref()));
-    let rank = record.request.targets.as_ref().and_then(|targets| targets.data_parallel_rank);
-    put("tokometer.data_parallel_rank", whole(rank.map(u64::from)));
-    put("tokometer.connection", whole(Some(record.connection)));
-    put("tokometer.sequence", whole(Some(record.sequence)));
-    put("tokometer.queue.source", word(record.engine.queue.map(|queue| queue.source.as_str())));
-    put("tokometer.input_tokens.source", word(record.tokens.input.map(|count| count.source.as_str())));
-    put("tokometer.output_tokens", whole(record.tokens.output.map(|count| count.tokens)));
-    put("tokometer.output_tokens.source", word(record.tokens.output.map(|count| count.source.as_str())));
-    put("tokometer.decode_tokens_per_second", record.rate.exact.map(Value::from));
-    put("tokometer.decode_tokens_per_second_estimated", record.rate.estimated.map(Value::from));
-    put("tokometer.time_to_first_visible", first(record.times.first_visible));
     // A non-streamed response is one event, in which nothing can stall.
-    put("tokometer.chunks", whole(Some(record.tokens.chunks).filter(|_| streaming)));
-    put("tokometer.events", whole(Some(record.response.events).filter(|_| streaming)));
-    put("tokometer.stalls", whole(record.gaps.stalls.map(u64::from).filter(|_| streaming)));
-    put("tokometer.longest_gap", seconds(record.gaps.longest));
+    put("tokometer.chunks", Reading::of(Some(record.tokens.chunks).filter(|_| streaming)));
     let blocked = Some(record.blocked.total()).filter(|blocked| streaming || !blocked.is_zero());
-    put("tokometer.delivery_blocked", seconds(blocked));
-    if let Some(network) = &record.network {
-        put("tokometer.network.rtt", seconds(network.rtt));
-        put("tokometer.network.retransmits", whole(network.retransmits));
-        put("tokometer.network.zero_window", seconds(network.zero_window));
-        put("tokometer.network.ttft_share", record.network_share_of_first_token().map(Value::from));
-    }
-    put("tokometer.capture_loss", record.capture_loss.then(|| Value::from(true)));
-    put("tokometer.request.bytes", whole(Some(record.request.bytes)));
-    put("tokometer.response.bytes", whole(Some(record.response.bytes)));
+    put("tokometer.delivery_blocked", Reading::Time(blocked));
     all
+}
+
+/// A value of the record as a span attribute. False values are omitted.
+fn of_reading(reading: Reading) -> Option<Value> {
+    match reading {
+        Reading::Time(time) => Some(time?.as_secs_f64().into()),
+        Reading::Milliseconds(time) => Some((time? / 1000.0).into()),
+        Reading::Value(Json::String(text)) => Some(clean(&text)?.into_owned().into()),
+        Reading::Value(Json::Number(number)) if number.is_f64() => number.as_f64().map(Value::from),
+        Reading::Value(Json::Number(number)) => number.as_i64().map(Value::from),
+        Reading::Value(value) => value.as_bool().filter(|flag| *flag).map(Value::from),
+    }
 }
 
 /// The received finish reasons, plus `error` for each choice of a response that was interrupted before its finish
