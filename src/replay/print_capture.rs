@@ -131,7 +131,7 @@ fn table(captured: &Captured, out: &mut impl Write) -> io::Result<()> {
     )?;
     for record in &captured.replayed.records {
         let client = captured.ends.get(&record.connection).map_or("-".to_owned(), |ends| ends.client.to_string());
-        let network = record.network.as_deref().copied().unwrap_or_default();
+        let network = &record.network;
         let share = record.network_share_of_first_token().map(|share| share * 100.0);
         writeln!(
             out,

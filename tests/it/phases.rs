@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use tokometer_decode::EngineTiming;
 use tokometer_observe::input::{Close, Direction, Side};
-use tokometer_observe::measure::{Blocked, EngineSpan, Labels, Phases, QueueSource, QueueTime, Record};
+use tokometer_observe::measure::{Blocked, EngineSpan, Labels, Phases, QueueSource, QueueTime, Record, RequestTimes};
 
 use crate::endings::{DELTA, DONE, FINISH, HEAD, LAST, REQUEST, ROLE, Wire};
 use crate::export::records::{self, ms};
@@ -27,7 +27,7 @@ fn queue(millis: u64, source: QueueSource) -> Option<QueueTime> {
 fn stream(queue: Option<QueueTime>, timing: EngineTiming) -> Record {
     records::good("m").with(|r| {
         r.engine.queue = queue;
-        r.engine.timing = Some(timing);
+        r.engine.timing = timing;
     })
 }
 
@@ -227,7 +227,13 @@ proptest! {
         (waiting, decoding, finishing) in (time(), time(), time()),
     ) {
         let (first_token, last_token) = first.map(|(a, b)| (a.min(b), a.max(b))).unzip();
-        let record = records::good("m").with(|r| { r.labels = Arc::new(Labels { streaming, ..records::labels("m") }); r.times.requested = requested; r.times.first_token = first_token; r.times.last_token = last_token; r.times.ended = ended; r.engine.queue = queue.map(|(value, source)| QueueTime { value, source }); r.engine.timing = Some(EngineTiming { prefill_ms, prompt_ms, decode_ms, load_ms, ..NOTHING }); r.blocked = Blocked { waiting, decoding, finishing, intervals: Vec::new() }; });
+        let record = records::good("m").with(|r| {
+            r.labels = Arc::new(Labels { streaming, ..records::labels("m") });
+            r.times = RequestTimes { requested, first_token, last_token, ended, ..r.times };
+            r.engine.queue = queue.map(|(value, source)| QueueTime { value, source });
+            r.engine.timing = EngineTiming { prefill_ms, prompt_ms, decode_ms, load_ms, ..NOTHING };
+            r.blocked = Blocked { waiting, decoding, finishing, intervals: Vec::new() };
+        });
         let phases = Phases::of(&record);
         let mut at = Duration::ZERO;
         for (place, part) in phases.iter().enumerate() {

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use tokometer_decode::EngineTiming;
 use tokometer_metrics::table::Id;
-use tokometer_observe::input::Network;
 use tokometer_observe::measure::{Interval, PhaseKind, Phases, Record};
 
 /// A value of a record. JSON has times in milliseconds, spans in seconds.
@@ -171,11 +169,11 @@ pub(crate) static FIELDS: &[Field] = fields! { |r|
     delivery_blocked_ms: Time = Some(r.blocked.total());
     /// Minimum round-trip time between the server's host and the client in the 5 minutes (sysctl `tcp_min_rtt_wlen`)
     /// before the request ended; null if unknown.
-    rtt_ms: Time = network(r).rtt, attribute "tokometer.network.rtt";
+    rtt_ms: Time = r.network.rtt, attribute "tokometer.network.rtt";
     /// TCP segments sent to the client more than once during the request; null if unknown.
-    retransmits = network(r).retransmits, attribute "tokometer.network.retransmits";
+    retransmits = r.network.retransmits, attribute "tokometer.network.retransmits";
     /// Time for which the client's TCP receive window was full because the client did not read; null if unknown.
-    zero_window_ms: Time = network(r).zero_window, attribute "tokometer.network.zero_window";
+    zero_window_ms: Time = r.network.zero_window, attribute "tokometer.network.zero_window";
     /// Share of the client's time to first token that was spent in the network (transfer of the request plus one round
     /// trip), from 0 to 1; null if unknown.
     ttft_network_share = r.network_share_of_first_token(), attribute "tokometer.network.ttft_share";
@@ -186,9 +184,9 @@ pub(crate) static FIELDS: &[Field] = fields! { |r|
     /// Source of the queue time ([Queue time](../concepts/queue-time.md)).
     queue_time_source = r.engine.queue.map(|queue| queue.source.as_str()), attribute "tokometer.queue.source";
     /// Model load time, as reported by the engine.
-    engine_load_ms: Milliseconds = timing(r).load_ms, attribute "tokometer.engine.load";
+    engine_load_ms: Milliseconds = r.engine.timing.load_ms, attribute "tokometer.engine.load";
     /// Prefill time, as reported by the engine.
-    engine_prefill_ms: Milliseconds = timing(r).prefill_ms.or(timing(r).prompt_ms),
+    engine_prefill_ms: Milliseconds = r.engine.timing.prefill_ms.or(r.engine.timing.prompt_ms),
         attribute "gen_ai.latency.time_in_model_prefill";
     /// Maximum output tokens set by the request.
     max_tokens = r.request.max_tokens, attribute "gen_ai.request.max_tokens";
@@ -239,14 +237,6 @@ fn length(phases: &Phases, kind: PhaseKind) -> Option<Duration> {
         PhaseKind::DeliveryBlocked => Some(phases.blocked()).filter(|blocked| !blocked.is_zero()),
         kind => phases.iter().find(|interval| interval.kind == kind).map(Interval::active),
     }
-}
-
-fn network(record: &Record) -> Network {
-    record.network.as_deref().copied().unwrap_or_default()
-}
-
-fn timing(record: &Record) -> EngineTiming {
-    record.engine.timing.unwrap_or_default()
 }
 
 /// True for a token stream. For other responses, the chunk count is null, not zero.

@@ -179,14 +179,14 @@ pub(crate) fn good(model: &str) -> Record {
         r.gaps.longest_tokens = Some(1);
         r.gaps.longest_pause = Some(ms(12));
         r.gaps.usual = Some(ms(10));
-        r.network = Some(Box::new(Network { rtt: Some(ms(4)), retransmits: Some(3), zero_window: Some(ms(20)) }));
+        r.network = Network { rtt: Some(ms(4)), retransmits: Some(3), zero_window: Some(ms(20)) };
         r.engine.queue = Some(QueueTime { value: ms(40), source: QueueSource::InBand });
-        r.engine.timing = Some(EngineTiming {
+        r.engine.timing = EngineTiming {
             queue_ms: Some(40.0),
             prefill_ms: Some(150.0),
             decode_ms: Some(1000.0),
             ..EngineTiming::default()
-        });
+        };
         r.response.bytes = 25_000;
     })
 }

@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message;
-use tokometer_decode::Route;
+use tokometer_decode::{EngineTiming, Route};
 use tokometer_metrics::table::{Kind, Scope, TABLE};
 use tokometer_observe::measure::{Blocked, Gap, Labels, Outcome, Record, Sink, Targets, TraceParent};
 use tokometer_telemetry::export::protobuf::MetricFamily;
@@ -347,7 +347,7 @@ fn unstreamed_response_has_engine_reported_phases() {
         spans(|_| {}, std::slice::from_ref(record)).into_iter().map(|span| span.name).collect()
     };
     assert_eq!(names(&record), ["text_completion m", "request", "processing", "prefill", "decode"]);
-    let silent = record.clone().with(|r| r.engine.timing = None);
+    let silent = record.clone().with(|r| r.engine.timing = EngineTiming::default());
     assert_eq!(names(&silent), ["text_completion m", "request", "processing"]);
     let at_once = silent.with(|r| r.times.requested = Some(Duration::ZERO));
     assert_eq!(names(&at_once), ["text_completion m"], "a single phase that is the whole request is omitted");

@@ -33,7 +33,7 @@ fn last_line_provides_counts_and_remaining_queue_time() {
     let record = only(&replayed);
     assert_eq!((record.outcome, output(record), input(record)), (Outcome::Ok, Some((3, "native_counter")), Some(14)));
     assert_eq!(queue(record), Some((Duration::from_millis(160), "remainder")));
-    assert_eq!(record.engine.timing.and_then(|timing| timing.load_ms), Some(20.0));
+    assert_eq!(record.engine.timing.load_ms, Some(20.0));
     assert_eq!((record.tokens.chunks, record.tokens.first, replayed.live_tokens), (2, None, 3));
     assert_eq!((record.labels.engine, record.labels.streaming), (Some("ollama"), Some(true)));
     assert_eq!((record.request.max_tokens, finishes(record)), (Some(20), vec!["stop"]));

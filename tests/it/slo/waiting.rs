@@ -249,7 +249,8 @@ proptest! {
                         misses += u64::from(waited > ms(2000));
                         let ended = gave_up(id, waited);
                         let first_token = token.then_some(ended.times.ended);
-                        let record = ended.with(|r| { r.times.first_token = first_token; r.times.last_token = first_token; });
+                        let record = ended
+                            .with(|r| (r.times.first_token, r.times.last_token) = (first_token, first_token));
                         if late > 0 { held.push((n + late, record)) } else { evaluate.evaluate(&record) }
                     }
                 }

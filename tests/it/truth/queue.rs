@@ -221,12 +221,9 @@ fn vllms_time_to_first_token_is_read_as_the_prefill() {
     let mut queued = 0;
     for case in cases().into_iter().filter(|case| case.engine == "vllm-0.32.0") {
         let Some(record) = case.record() else { continue };
-        let (Some(queue), Some(timing), Some(first)) =
-            (record.engine.queue, record.engine.timing, record.times.first_token)
-        else {
-            continue;
-        };
-        let prefill = Duration::from_secs_f64(timing.prefill_ms.expect("reported with the queue time") / 1e3);
+        let (Some(queue), Some(first)) = (record.engine.queue, record.times.first_token) else { continue };
+        let prefill =
+            Duration::from_secs_f64(record.engine.timing.prefill_ms.expect("reported with the queue time") / 1e3);
         let rest = first.checked_sub(queue.value + prefill);
         let rest = rest.unwrap_or_else(|| panic!("{}: queue and prefill exceed the observed wait", case.title()));
         assert!(rest < Duration::from_millis(150), "{}: {rest:?} is neither queue nor prefill", case.title());

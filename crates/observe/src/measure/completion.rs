@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::measure::tokens::plausible;
 use crate::measure::{Count, CountSource, QueueSource, QueueTime, Record, Thresholds};
-use tokometer_decode::{EngineTiming, ResponseText, TextLost};
+use tokometer_decode::{ResponseText, TextLost};
 use tokometer_metrics::closed_enum;
 
 /// Values of one request from the engine's trace, measured by the engine's clock.
@@ -127,14 +127,10 @@ impl Record {
             self.engine.queue = span.queue.map(|value| QueueTime { value, source: QueueSource::EngineSpan });
         }
         let milliseconds = |span: Option<Duration>| span.map(|span| span.as_secs_f64() * 1e3);
-        let (prefill_ms, decode_ms) = (milliseconds(span.prefill), milliseconds(span.decode));
-        match &mut self.engine.timing {
-            // Do not mix the timing fields of two sources.
-            Some(known) if known.prefill_ms.or(known.prompt_ms).or(known.decode_ms).is_some() => {}
-            timing if prefill_ms.or(decode_ms).is_some() => {
-                *timing = Some(EngineTiming { prefill_ms, decode_ms, ..timing.unwrap_or_default() });
-            }
-            _ => {}
+        let timing = &mut self.engine.timing;
+        // Do not mix the timing fields of two sources.
+        if timing.prefill_ms.or(timing.prompt_ms).or(timing.decode_ms).is_none() {
+            (timing.prefill_ms, timing.decode_ms) = (milliseconds(span.prefill), milliseconds(span.decode));
         }
         let counted =
             |tokens: Option<u64>| plausible(tokens).map(|tokens| Count { tokens, source: CountSource::EngineSpan });

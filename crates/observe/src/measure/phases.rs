@@ -222,7 +222,7 @@ struct EngineTimes {
 
 impl EngineTimes {
     fn of(record: &Record) -> EngineTimes {
-        let timing = record.engine.timing.unwrap_or_default();
+        let timing = record.engine.timing;
         let time = |ms: Option<f64>| ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1e3).ok());
         EngineTimes {
             queue: record.engine.queue.map(|queue| queue.value),

@@ -70,7 +70,7 @@ pub(super) fn talk() -> (Talk, Arc<Recorder>) {
 
 /// The values that do not depend on the source of the bytes.
 pub(super) fn values(record: &Record) -> String {
-    format!("{:?}", Record { connection: 0, network: None, ..record.clone() })
+    format!("{:?}", Record { connection: 0, network: Network::default(), ..record.clone() })
 }
 
 #[test]
@@ -167,10 +167,10 @@ fn network_is_that_of_each_request() {
         retransmits: Some(retransmits),
         zero_window: Some(zero_window),
     };
-    assert_eq!(kept.last().network.as_deref(), Some(&network(Duration::ZERO, 2, 30 * MS)));
+    assert_eq!(kept.last().network, network(Duration::ZERO, 2, 30 * MS));
     assert_eq!(kept.last().blocked.total(), 30 * MS);
     talk.c(REQUEST).s(&head).s(TOKEN).s(LAST);
-    assert_eq!(kept.last().network.as_deref(), Some(&network(Duration::ZERO, 0, Duration::ZERO)));
+    assert_eq!(kept.last().network, network(Duration::ZERO, 0, Duration::ZERO));
     assert_eq!(kept.outcomes(), [Outcome::Ok; 2]);
 }
 

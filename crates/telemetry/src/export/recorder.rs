@@ -302,7 +302,7 @@ fn phases(found: &mut SeriesCache, record: &Record, exemplar: Option<Exemplar>) 
 }
 
 fn network(found: &mut SeriesCache, record: &Record, exemplar: Option<Exemplar>) {
-    let Some(network) = &record.network else { return };
+    let network = &record.network;
     if let Some(rtt) = network.rtt {
         found.observe(Id::NetworkRtt, NONE, rtt.as_secs_f64(), exemplar);
     }

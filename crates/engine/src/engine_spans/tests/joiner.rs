@@ -77,7 +77,7 @@ fn span_fills_in_only_missing_values() {
     let done = scene.record(record("chatcmpl-a")).remove(0);
     assert_eq!(done.tokens.output, Some(Count { tokens: 99, source: CountSource::EngineSpan }));
     assert_eq!(done.tokens.input, Some(Count { tokens: 20, source: CountSource::EngineSpan }));
-    let timing = done.engine.timing.unwrap();
+    let timing = done.engine.timing;
     assert_eq!((timing.prefill_ms, timing.decode_ms, timing.queue_ms), (Some(80.0), Some(490.0), None));
     // 98 tokens after the first in 490 ms.
     assert_eq!((done.rate.exact, done.rate.at_least), (Some(200.0), None));
@@ -89,10 +89,10 @@ fn span_fills_in_only_missing_values() {
         r.tokens.output = usage;
         r.rate.exact = Some(5.0);
         r.rate.at_least = None;
-        r.engine.timing = Some(reported);
+        r.engine.timing = reported;
     });
     let done = scene.record(known).remove(0);
-    assert_eq!((done.tokens.output, done.rate.exact, done.engine.timing), (usage, Some(5.0), Some(reported)));
+    assert_eq!((done.tokens.output, done.rate.exact, done.engine.timing), (usage, Some(5.0), reported));
 }
 
 #[test]

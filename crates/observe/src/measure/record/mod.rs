@@ -55,8 +55,8 @@ pub struct Record {
     pub blocked: Blocked,
     /// What the engine reported about its own work.
     pub engine: EngineValues,
-    /// Network between server and client during the request; `None` if the traffic source does not provide it.
-    pub network: Option<Box<Network>>,
+    /// Network between server and client during the request. Some traffic sources do not provide it.
+    pub network: Network,
 }
 
 impl Record {
@@ -92,7 +92,7 @@ impl Record {
             gaps: TokenGaps { stalls: Some(0), ..TokenGaps::default() },
             blocked: Blocked::default(),
             engine: EngineValues::default(),
-            network: None,
+            network: Network::default(),
         }
     }
 
@@ -139,7 +139,7 @@ impl Record {
     /// the round-trip time or the first token is unknown.
     pub fn network_share_of_first_token(&self) -> Option<f64> {
         let server = self.since_requested(self.times.first_token)?.as_secs_f64();
-        let network = (self.times.requested? + self.network.as_ref()?.rtt?).as_secs_f64();
+        let network = (self.times.requested? + self.network.rtt?).as_secs_f64();
         (network > 0.0).then(|| network / (network + server))
     }
 

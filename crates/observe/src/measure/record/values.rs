@@ -133,7 +133,7 @@ pub struct EngineValues {
     /// Time in the server's queue.
     pub queue: Option<QueueTime>,
     /// Times reported by the engine.
-    pub timing: Option<EngineTiming>,
+    pub timing: EngineTiming,
     /// Fields of the engine's own span, if a span was joined.
     pub span: Option<Box<EngineSpan>>,
 }

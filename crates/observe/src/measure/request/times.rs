@@ -134,7 +134,11 @@ impl Times {
 
     /// What the engine reported. `began_with_headers`: the engine sends the response headers when work begins.
     pub(super) fn engine_values(&self, began_with_headers: bool) -> EngineValues {
-        EngineValues { queue: self.queue(began_with_headers), timing: self.engine.as_deref().copied(), span: None }
+        EngineValues {
+            queue: self.queue(began_with_headers),
+            timing: self.engine.as_deref().copied().unwrap_or_default(),
+            span: None,
+        }
     }
 
     /// The queue time from the best available source; `None` if no source reports it.

@@ -48,7 +48,7 @@ impl Transport {
         record.capture_loss = known.lost_packets;
         record.request.sent_trace = known.sent_trace;
         let begun = known.begun.unwrap_or_default();
-        record.network = known.latest.map(|latest| Box::new(during(&begun, &latest)));
+        record.network = during(&begun, &known.latest.unwrap_or_default());
     }
 }
 

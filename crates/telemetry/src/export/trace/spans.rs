@@ -164,7 +164,7 @@ fn attributes(record: &Record, server: &[(Key, tokometer_metrics::Value)], semco
     }
     put("error.type", Reading::of(failure::error_type(record)));
 
-    let timing = record.engine.timing.unwrap_or_default();
+    let timing = record.engine.timing;
     let inference =
         timing.prefill_ms.or(timing.prompt_ms).zip(timing.decode_ms).map(|(prefill, decode)| prefill + decode);
     put("gen_ai.latency.time_in_model_decode", Reading::Milliseconds(timing.decode_ms));
