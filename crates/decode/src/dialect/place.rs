@@ -359,43 +359,37 @@ macro_rules! values {
             }
         }
     };
-    (counts $(#[$meta:meta])* $name:ident { $( $(#[$doc:meta])* $value:ident($place:ident), )+ }) => {
-        values! {
-            $(#[$meta])*
-            #[derive(Eq)]
-            $name { $( $(#[$doc])* $value: u64 = count($place), )+ }
-        }
-
-        impl $name {
-            /// All counts.
-            pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Option<u64>> {
-                [$( &mut self.$value ),+].into_iter()
-            }
-        }
-    };
 }
 
 values! {
-    counts
     /// Parts of the token counts in `usage`, which few engines report.
+    #[derive(Eq)]
     TokenParts {
         /// Prompt tokens written to the cache: `prompt_tokens_details.cache_write_tokens` (OpenAI),
         /// `created_cache_tokens` (vLLM), `cache_creation_input_tokens` (Anthropic).
-        cache_creation(CacheCreationTokens),
+        cache_creation: u64 = count(CacheCreationTokens),
         /// Audio tokens of the prompt: `prompt_tokens_details.audio_tokens`, or vLLM's `multimodal_tokens.audio`.
-        input_audio(InputAudioTokens),
+        input_audio: u64 = count(InputAudioTokens),
         /// Image tokens of the prompt: `prompt_tokens_details.image_tokens`, or vLLM's `multimodal_tokens.image`.
-        input_image(InputImageTokens),
+        input_image: u64 = count(InputImageTokens),
         /// Audio tokens of the response: `completion_tokens_details.audio_tokens`.
-        output_audio(OutputAudioTokens),
+        output_audio: u64 = count(OutputAudioTokens),
+    }
+}
+
+impl TokenParts {
+    /// All counts.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Option<u64>> {
+        let TokenParts { cache_creation, input_audio, input_image, output_audio } = self;
+        [cache_creation, input_audio, input_image, output_audio].into_iter()
     }
 }
 
 values! {
     /// Timings reported by the engine, converted to milliseconds.
     EngineTiming {
-        /// vLLM `metrics.queue_time_ms`, SGLang `meta_info.queue_time`, Dynamo `nvext.timing.prefill_wait_time_ms`: time in
-        /// the scheduler's queue.
+        /// vLLM `metrics.queue_time_ms`, SGLang `meta_info.queue_time`, Dynamo `nvext.timing.prefill_wait_time_ms`: time
+        /// in the scheduler's queue.
         queue_ms: f64 = duration(QueueMs),
         /// vLLM `metrics.time_to_first_token_ms`: from scheduling to the first token, excluding the queue. Dynamo
         /// `nvext.timing.prefill_time_ms`.
@@ -404,8 +398,8 @@ values! {
         decode_ms: f64 = duration(DecodeMs),
         /// llama.cpp `timings.prompt_ms`, Ollama `prompt_eval_duration`.
         prompt_ms: f64 = duration(PromptMs),
-        /// Ollama `load_duration`: from the request until the model runner is ready, including the time to unload another
-        /// model.
+        /// Ollama `load_duration`: from the request until the model runner is ready, including the time to unload
+        /// another model.
         load_ms: f64 = duration(LoadNs),
         /// Ollama `total_duration`.
         total_ms: f64 = duration(TotalNs),

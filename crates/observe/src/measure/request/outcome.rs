@@ -116,46 +116,38 @@ impl Conclusion {
     /// The outcome of this request. `has_tokens`: the response has output tokens.
     pub(super) fn outcome(&self, request: &Request, has_tokens: bool) -> Outcome {
         let begun = request.has_begun();
-        match self.ending {
-            Ending::Unobserved => return Outcome::Unobserved,
+        // The first row that applies determines the outcome.
+        match (self.ending, self.status, self.failure) {
+            (Ending::Unobserved, ..) => Outcome::Unobserved,
             // A server that has started to respond can no longer reject the request.
-            Ending::Refused if self.status.is_none() => return Outcome::UpstreamRefused,
-            Ending::Busy if self.status.is_none() => return Outcome::RejectedBusy,
-            Ending::ConnectTimeout => return Outcome::UpstreamTimeout,
-            _ => {}
-        }
-        match self.status {
-            Some(429 | 503 | 529) => return Outcome::RejectedBusy,
-            Some(400..=499) => return Outcome::Http4xx,
-            Some(500..=599) => return Outcome::Http5xx,
-            _ => {}
-        }
-        match self.failure {
+            (Ending::Refused, None, _) => Outcome::UpstreamRefused,
+            (Ending::Busy, None, _) => Outcome::RejectedBusy,
+            (Ending::ConnectTimeout, ..) => Outcome::UpstreamTimeout,
+            (_, Some(429 | 503 | 529), _) => Outcome::RejectedBusy,
+            (_, Some(400..=499), _) => Outcome::Http4xx,
+            (_, Some(500..=599), _) => Outcome::Http5xx,
             // An error reported in the stream takes precedence: it caused the connection to end.
-            Failure::Reported => return Outcome::ErrorInStream,
-            Failure::AfterClientLeft if begun || has_tokens && request.client_left.get().is_none() => {
-                return Outcome::ClientAbortMidStream;
+            (.., Failure::Reported) => Outcome::ErrorInStream,
+            (.., Failure::AfterClientLeft) if begun || has_tokens && request.client_left.get().is_none() => {
+                Outcome::ClientAbortMidStream
             }
-            Failure::AfterClientLeft => return Outcome::ClientAbortBeforeFirstToken,
-            Failure::None => {}
-        }
-        match self.ending {
+            (.., Failure::AfterClientLeft) => Outcome::ClientAbortBeforeFirstToken,
             // A redirect has no output, because the client sends another request.
-            Ending::Complete if !request.generates() || self.unread || matches!(self.status, Some(300..=399)) => {
-                Outcome::Ok
-            }
-            Ending::Complete if !has_tokens && !self.may_be_empty => Outcome::NoOutput,
-            Ending::Complete if self.streaming && !self.marked_end => Outcome::Truncated,
-            Ending::Complete => Outcome::Ok,
+            (Ending::Complete, Some(300..=399), _) => Outcome::Ok,
+            (Ending::Complete, ..) if !request.generates() || self.unread => Outcome::Ok,
+            (Ending::Complete, ..) if !has_tokens && !self.may_be_empty => Outcome::NoOutput,
+            (Ending::Complete, ..) if self.streaming && !self.marked_end => Outcome::Truncated,
+            (Ending::Complete, ..) => Outcome::Ok,
             // Many clients disconnect at the end marker, before the last bytes of the message arrive.
-            Ending::ClientGone if self.streaming && self.marked_end => Outcome::Ok,
-            Ending::ClientGone if begun || (self.unread && request.response.bytes > 0) => Outcome::ClientAbortMidStream,
-            Ending::ClientGone => Outcome::ClientAbortBeforeFirstToken,
-            Ending::ServerFinished => Outcome::Truncated,
-            Ending::ServerReset | Ending::Refused | Ending::Busy => Outcome::UpstreamReset,
-            Ending::Drained => Outcome::Drained,
-            Ending::Unobserved => Outcome::Unobserved,
-            Ending::ConnectTimeout | Ending::IdleTimeout => Outcome::UpstreamTimeout,
+            (Ending::ClientGone, ..) if self.streaming && self.marked_end => Outcome::Ok,
+            (Ending::ClientGone, ..) if begun || (self.unread && request.response.bytes > 0) => {
+                Outcome::ClientAbortMidStream
+            }
+            (Ending::ClientGone, ..) => Outcome::ClientAbortBeforeFirstToken,
+            (Ending::ServerFinished, ..) => Outcome::Truncated,
+            (Ending::ServerReset | Ending::Refused | Ending::Busy, ..) => Outcome::UpstreamReset,
+            (Ending::IdleTimeout, ..) => Outcome::UpstreamTimeout,
+            (Ending::Drained, ..) => Outcome::Drained,
         }
     }
 }

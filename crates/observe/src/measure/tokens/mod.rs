@@ -151,27 +151,19 @@ pub(super) struct Step {
 /// (Ollama's completions with `include_usage` have zeros in all events except the last).
 fn usage_of(event: &StreamEvent) -> Option<Usage> {
     let usage = event.usage.map(|mut usage| {
-        usage.parts.iter_mut().for_each(|count| *count = plausible(*count));
-        Usage {
-            input: plausible(usage.input),
-            output: plausible(usage.output),
-            cached: plausible(usage.cached),
-            reasoning: plausible(usage.reasoning),
-            ..usage
-        }
+        let counts = [&mut usage.input, &mut usage.output, &mut usage.cached, &mut usage.reasoning];
+        counts.into_iter().chain(usage.parts.iter_mut()).for_each(|count| *count = plausible(*count));
+        usage
     });
     usage.filter(|usage| usage.input != Some(0) || usage.output.is_some_and(|output| output > 0))
 }
 
 /// Removes implausible counts.
-fn plausible_counter(counter: Counter) -> Counter {
-    Counter {
-        input: plausible(counter.input),
-        output: plausible(counter.output),
-        cached: plausible(counter.cached),
-        reasoning: plausible(counter.reasoning),
-        ..counter
+fn plausible_counter(mut counter: Counter) -> Counter {
+    for count in [&mut counter.input, &mut counter.output, &mut counter.cached, &mut counter.reasoning] {
+        *count = plausible(*count);
     }
+    counter
 }
 
 impl LatestUsage {
