@@ -1,5 +1,5 @@
 //! The values of a request record in one table: names and meanings in JSON, attributes of the request's span, and
-//! counters. The names are a stable interface.
+//! metrics. The names are a stable interface.
 
 use std::time::Duration;
 
@@ -25,6 +25,15 @@ impl Reading {
         Reading::Value(value.into())
     }
 
+    /// The seconds of a known time.
+    pub(crate) fn seconds(&self) -> Option<f64> {
+        match self {
+            Reading::Value(_) => None,
+            Reading::Time(time) => time.map(|time| time.as_secs_f64()),
+            Reading::Milliseconds(time) => time.map(|time| time / 1000.0),
+        }
+    }
+
     /// The value in JSON; null if it is absent.
     pub fn json(self) -> Value {
         match self {
@@ -44,16 +53,16 @@ pub(crate) struct Field {
     pub(crate) attribute: Option<&'static str>,
     /// Name as an attribute that only spans of streamed responses have.
     pub(crate) stream_attribute: Option<&'static str>,
-    /// Counter to which the value is added.
-    pub(crate) counter: Option<Id>,
+    /// Metric without labels of its own: a counter, or a histogram of a time.
+    pub(crate) metric: Option<Id>,
 }
 
-/// Declares the rows; the doc comment of each row is its meaning. `attribute`, `stream_attribute` and `counter` are
+/// Declares the rows; the doc comment of each row is its meaning. `attribute`, `stream_attribute` and `metric` are
 /// optional.
 macro_rules! fields {
     (|$record:ident| $(
         $(#[doc = $meaning:literal])+ $name:ident $(: $kind:ident)? = $value:expr
-        $(, attribute $attribute:literal)? $(, stream_attribute $stream:literal)? $(, counter $counter:ident)?;
+        $(, attribute $attribute:literal)? $(, stream_attribute $stream:literal)? $(, metric $metric:ident)?;
     )+) => {
         &[$(Field {
             name: stringify!($name),
@@ -61,7 +70,7 @@ macro_rules! fields {
             value: |$record| fields!(@ $($kind)? $value),
             attribute: fields!(? $($attribute)?),
             stream_attribute: fields!(? $($stream)?),
-            counter: fields!(? $(Id::$counter)?),
+            metric: fields!(? $(Id::$metric)?),
         }),+]
     };
     (? $option:expr) => { Some($option) };
@@ -107,20 +116,20 @@ pub(crate) static FIELDS: &[Field] = fields! { |r|
     /// Source of the prompt token count.
     input_tokens_source = r.tokens.input.map(|count| count.source.as_str()), attribute "tokometer.input_tokens.source";
     /// Input tokens read from a cache.
-    cached_tokens = r.tokens.cached, attribute "gen_ai.usage.cache_read.input_tokens", counter CachedTokens;
+    cached_tokens = r.tokens.cached, attribute "gen_ai.usage.cache_read.input_tokens", metric CachedTokens;
     /// Input tokens written to a cache.
-    cache_creation_tokens = r.tokens.parts.cache_creation, counter CacheCreationTokens;
+    cache_creation_tokens = r.tokens.parts.cache_creation, metric CacheCreationTokens;
     /// Audio input tokens.
     input_audio_tokens = r.tokens.parts.input_audio,
-        attribute "gen_ai.usage.audio.input_tokens", counter InputAudioTokens;
+        attribute "gen_ai.usage.audio.input_tokens", metric InputAudioTokens;
     /// Image input tokens.
     input_image_tokens = r.tokens.parts.input_image,
-        attribute "gen_ai.usage.image.input_tokens", counter InputImageTokens;
+        attribute "gen_ai.usage.image.input_tokens", metric InputImageTokens;
     /// Reasoning output tokens.
-    reasoning_tokens = r.tokens.reasoning, attribute "gen_ai.usage.reasoning.output_tokens", counter ReasoningTokens;
+    reasoning_tokens = r.tokens.reasoning, attribute "gen_ai.usage.reasoning.output_tokens", metric ReasoningTokens;
     /// Audio output tokens.
     output_audio_tokens = r.tokens.parts.output_audio,
-        attribute "gen_ai.usage.audio.output_tokens", counter OutputAudioTokens;
+        attribute "gen_ai.usage.audio.output_tokens", metric OutputAudioTokens;
     /// Output tokens; for an aborted response, those up to the abort.
     output_tokens = r.tokens.output.map(|count| count.tokens), attribute "tokometer.output_tokens";
     /// Source of the output token count. `deltas_lower_bound` is a lower bound, `tokenizer` an estimate; all other
@@ -169,9 +178,9 @@ pub(crate) static FIELDS: &[Field] = fields! { |r|
     delivery_blocked_ms: Time = Some(r.blocked.total());
     /// Minimum round-trip time between the server's host and the client in the 5 minutes (sysctl `tcp_min_rtt_wlen`)
     /// before the request ended; null if unknown.
-    rtt_ms: Time = r.network.rtt, attribute "tokometer.network.rtt";
+    rtt_ms: Time = r.network.rtt, attribute "tokometer.network.rtt", metric NetworkRtt;
     /// TCP segments sent to the client more than once during the request; null if unknown.
-    retransmits = r.network.retransmits, attribute "tokometer.network.retransmits";
+    retransmits = r.network.retransmits, attribute "tokometer.network.retransmits", metric NetworkRetransmits;
     /// Time for which the client's TCP receive window was full because the client did not read; null if unknown.
     zero_window_ms: Time = r.network.zero_window, attribute "tokometer.network.zero_window";
     /// Share of the client's time to first token that was spent in the network (transfer of the request plus one round

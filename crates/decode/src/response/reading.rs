@@ -327,11 +327,11 @@ impl Sink<Place> for ResponseState {
                     self.draft.facts.choice = index;
                 }
             }
-            Place::QueueMs | Place::PrefillMs | Place::DecodeMs | Place::PromptMs => self.duration(written, 1.0, place),
             Place::QueueSeconds => self.duration(written, 1e3, Place::QueueMs),
             Place::TotalNs | Place::LoadNs => self.duration(written, 1e-6, place),
             Place::PromptNs => self.duration(written, 1e-6, Place::PromptMs),
             Place::DecodeNs => self.duration(written, 1e-6, Place::DecodeMs),
+            place if place.duration_slot() < Place::DURATIONS => self.duration(written, 1.0, place),
             Place::BaseStatus => {
                 if integer(written).is_some_and(|status| status != 0) {
                     self.draft.facts.set(Flag::NamedError);

@@ -221,7 +221,7 @@ impl Recorder {
             times(found, record, &class, exemplar);
             tokens(found, record);
             rates(found, record, &class, exemplar);
-            network(found, record, exemplar);
+            fields(found, record, exemplar);
         }
     }
 
@@ -301,15 +301,16 @@ fn phases(found: &mut SeriesCache, record: &Record, exemplar: Option<Exemplar>) 
     }
 }
 
-fn network(found: &mut SeriesCache, record: &Record, exemplar: Option<Exemplar>) {
-    let network = &record.network;
-    if let Some(rtt) = network.rtt {
-        found.observe(Id::NetworkRtt, NONE, rtt.as_secs_f64(), exemplar);
+/// Records the values that the table assigns to a metric, and the zero window, which is recorded only if it occurred.
+fn fields(found: &mut SeriesCache, record: &Record, exemplar: Option<Exemplar>) {
+    for field in FIELDS {
+        let Some(id) = field.metric else { continue };
+        match (field.value)(record) {
+            Reading::Value(count) => count.as_u64().into_iter().for_each(|count| found.add(id, NONE, count)),
+            time => time.seconds().into_iter().for_each(|time| found.observe(id, NONE, time, exemplar)),
+        }
     }
-    if let Some(segments) = network.retransmits {
-        found.add(Id::NetworkRetransmits, NONE, segments);
-    }
-    if let Some(time) = network.zero_window.filter(|time| !time.is_zero()) {
+    if let Some(time) = record.network.zero_window.filter(|time| !time.is_zero()) {
         found.observe(Id::NetworkZeroWindow, NONE, time.as_secs_f64(), exemplar);
     }
 }
@@ -322,14 +323,6 @@ fn tokens(found: &mut SeriesCache, record: &Record) {
     };
     own(Id::InputTokens, record.tokens.input);
     own(Id::OutputTokens, record.tokens.output);
-    for field in FIELDS {
-        if let Some(id) = field.counter
-            && let Reading::Value(count) = (field.value)(record)
-            && let Some(count) = count.as_u64()
-        {
-            found.add(id, NONE, count);
-        }
-    }
     for reason in &record.response.finish_reasons {
         found.add(Id::Finishes, one(Key::FinishReason, reason.as_str()), 1);
     }

@@ -187,12 +187,11 @@ fn attributes(record: &Record, server: &[(Key, tokometer_metrics::Value)], semco
 /// A value of the record as a span attribute. False values are omitted.
 fn of_reading(reading: Reading) -> Option<Value> {
     match reading {
-        Reading::Time(time) => Some(time?.as_secs_f64().into()),
-        Reading::Milliseconds(time) => Some((time? / 1000.0).into()),
         Reading::Value(Json::String(text)) => Some(clean(&text)?.into_owned().into()),
         Reading::Value(Json::Number(number)) if number.is_f64() => number.as_f64().map(Value::from),
         Reading::Value(Json::Number(number)) => number.as_i64().map(Value::from),
         Reading::Value(value) => value.as_bool().filter(|flag| *flag).map(Value::from),
+        time => time.seconds().map(Value::from),
     }
 }
 
