@@ -130,13 +130,13 @@ impl FinishReason {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Finishes {
     kept: [Option<FinishReason>; 8],
-    len: u32,
+    len: u16,
 }
 
 impl Finishes {
     /// Adds one reason.
     pub fn push(&mut self, reason: FinishReason) {
-        if let Some(place) = self.kept.get_mut(self.len as usize) {
+        if let Some(place) = self.kept.get_mut(usize::from(self.len)) {
             *place = Some(reason);
         }
         self.len = self.len.saturating_add(1);
@@ -144,7 +144,7 @@ impl Finishes {
 
     /// The number of reasons, including those not stored.
     pub fn len(&self) -> u32 {
-        self.len
+        self.len.into()
     }
 
     /// True when there are no reasons.

@@ -56,9 +56,11 @@ pub(crate) enum Flag {
     NamedError = 1 << 15,
     /// In the `message` of a choice, before its `delta`.
     InMessage = 1 << 16,
+    /// The event has a number that differs in every event, so its bytes cannot be predicted.
+    Varies = 1 << 25,
 }
 
-/// The first of the flags with the channels of a choice's `message`.
+/// The first of the eight flags with the channels of a choice's `message`.
 const MESSAGE: u32 = 17;
 
 impl Facts {
@@ -98,8 +100,6 @@ pub(crate) struct Draft {
     /// The finish reason from the response's `status`, and the more precise reason, if there is one.
     pub(super) status: Option<FinishReason>,
     pub(super) status_reason: Option<FinishReason>,
-    /// The event has a number that differs in every event, so its bytes cannot be predicted.
-    pub(super) varies: bool,
     /// Number of responses with a prompt count in the engine's own format, and number with an output count.
     counted_inputs: u16,
     counted_outputs: u16,
@@ -115,7 +115,6 @@ impl Draft {
         self.finishes = Finishes::default();
         self.status = None;
         self.status_reason = None;
-        self.varies = false;
         self.counted_inputs = 0;
         self.counted_outputs = 0;
         self.present = 0;
@@ -127,7 +126,7 @@ impl Draft {
             && self.finishes.is_empty()
             && self.status.is_none()
             && self.status_reason.is_none()
-            && !self.varies
+            && !self.facts.has(Flag::Varies)
     }
 
     /// Sets a count. Does nothing for places that are not counts.

@@ -195,7 +195,7 @@ impl Sink<Place> for ResponseState {
                 self.draft.facts.set(Flag::CachedApart);
                 self.draft.facts.set(Flag::Early);
             }
-            (Place::SequenceNumber, _) => self.draft.varies = true,
+            (Place::SequenceNumber, _) => self.draft.facts.set(Flag::Varies),
             (Place::Metrics | Place::Timings, b'{') => self.draft.facts.set(Flag::Timing),
             (Place::Error | Place::CodedError, b'{') => {
                 // An earlier error of the event was not empty.
