@@ -125,6 +125,9 @@ pub(crate) static FIELDS: &[Field] = fields! { |r|
     /// Image input tokens.
     input_image_tokens = r.tokens.parts.input_image,
         attribute "gen_ai.usage.image.input_tokens", metric InputImageTokens;
+    /// Video input tokens.
+    input_video_tokens = r.tokens.parts.input_video,
+        attribute "tokometer.input_tokens.video", metric InputVideoTokens;
     /// Reasoning output tokens.
     reasoning_tokens = r.tokens.reasoning, attribute "gen_ai.usage.reasoning.output_tokens", metric ReasoningTokens;
     /// Audio output tokens.

@@ -80,6 +80,7 @@ prop_compose! {
         written in option::of(count().boxed()),
         audio in option::of(count().boxed()),
         image in option::of(count().boxed()),
+        video in option::of(count().boxed()),
         thought in option::of(count().boxed()),
         spoken in option::of(count().boxed()),
         odd in option::of(anything().boxed()),
@@ -96,7 +97,8 @@ prop_compose! {
                 ("cached_tokens", cached),
                 (both("cache_write_tokens", "created_cache_tokens"), written),
                 ("audio_tokens", audio.filter(|_| newer)),
-                ("multimodal_tokens", image.filter(|_| !newer).map(|image| json!({"image": image}))),
+                ("video_tokens", video.clone().filter(|_| newer)),
+                ("multimodal_tokens", image.filter(|_| !newer).map(|image| json!({"image": image, "video": video}))),
             ]))),
             (both("output_tokens_details", "completion_tokens_details"), Some(object(vec![
                 (both("reasoning_tokens", "thinking_tokens"), thought),

@@ -33,6 +33,7 @@ fn mixed() -> Record {
         r.tokens.parts.cache_creation = Some(300);
         r.tokens.parts.input_audio = Some(150);
         r.tokens.parts.input_image = Some(50);
+        r.tokens.parts.input_video = Some(40);
         r.tokens.parts.output_audio = Some(31);
     })
 }
@@ -50,6 +51,7 @@ fn each_reported_token_kind_is_counted() {
         ("tokometer_cache_creation_tokens_total", 300.0),
         ("tokometer_input_audio_tokens_total", 150.0),
         ("tokometer_input_image_tokens_total", 50.0),
+        ("tokometer_input_video_tokens_total", 40.0),
         ("tokometer_reasoning_tokens_total", 20.0),
         ("tokometer_output_audio_tokens_total", 31.0),
     ];
@@ -61,7 +63,7 @@ fn each_reported_token_kind_is_counted() {
 
 #[test]
 fn unreported_kinds_have_no_series_and_zeros_do() {
-    let kinds = ["cached", "cache_creation", "input_audio", "input_image", "reasoning", "output_audio"];
+    let kinds = ["cached", "cache_creation", "input_audio", "input_image", "input_video", "reasoning", "output_audio"];
     let found = |record: &Record| -> Vec<Option<f64>> {
         let samples = page(record);
         let of = |kind| samples.iter().find(|((name, _), _)| *name == format!("tokometer_{kind}_tokens_total"));
@@ -73,12 +75,13 @@ fn unreported_kinds_have_no_series_and_zeros_do() {
             r.tokens.parts.cache_creation = reported;
             r.tokens.parts.input_audio = reported;
             r.tokens.parts.input_image = reported;
+            r.tokens.parts.input_video = reported;
             r.tokens.reasoning = reported;
             r.tokens.parts.output_audio = reported;
         })
     };
-    assert_eq!(found(&with(None)), [None; 6]);
-    assert_eq!(found(&with(Some(0))), [Some(0.0); 6]);
+    assert_eq!(found(&with(None)), [None; 7]);
+    assert_eq!(found(&with(Some(0))), [Some(0.0); 7]);
     assert!(modalities(&page(&with(None)), CACHE_WRITE).is_empty());
 }
 

@@ -51,12 +51,18 @@ pub(super) static PROMPT_DETAILS: Keys<Place> = Keys::new(&[
     ("created_cache_tokens", Place::CacheCreationTokens),
     ("audio_tokens", Place::InputAudioTokens),
     ("image_tokens", Place::InputImageTokens),
+    // SGLang since June 2026.
+    ("video_tokens", Place::InputVideoTokens),
     ("multimodal_tokens", Place::MultimodalTokens),
 ]);
 
-/// `usage.prompt_tokens_details.multimodal_tokens` (vLLM 0.33)
-pub(super) static MULTIMODAL_TOKENS: Keys<Place> =
-    Keys::new(&[("audio", Place::InputAudioTokens), ("image", Place::InputImageTokens)]);
+/// `usage.prompt_tokens_details.multimodal_tokens` (vLLM 0.33, openai/chat_completion/serving.py): the tokens of each
+/// modality in the prompt.
+pub(super) static MULTIMODAL_TOKENS: Keys<Place> = Keys::new(&[
+    ("audio", Place::InputAudioTokens),
+    ("image", Place::InputImageTokens),
+    ("video", Place::InputVideoTokens),
+]);
 
 /// `usage.completion_tokens_details`, `usage.output_tokens_details` (Anthropic's reasoning key: `thinking_tokens`)
 pub(super) static COMPLETION_DETAILS: Keys<Place> = Keys::new(&[

@@ -152,6 +152,8 @@ places! {
     InputAudioTokens: Number,
     /// Image tokens of the prompt
     InputImageTokens: Number,
+    /// Video tokens of the prompt
+    InputVideoTokens: Number,
     /// Audio tokens of the response
     OutputAudioTokens: Number,
     /// `choices[].token_ids[]`
@@ -372,6 +374,9 @@ values! {
         input_audio: u64 = count(InputAudioTokens),
         /// Image tokens of the prompt: `prompt_tokens_details.image_tokens`, or vLLM's `multimodal_tokens.image`.
         input_image: u64 = count(InputImageTokens),
+        /// Video tokens of the prompt: `prompt_tokens_details.video_tokens` (SGLang), or vLLM's
+        /// `multimodal_tokens.video`.
+        input_video: u64 = count(InputVideoTokens),
         /// Audio tokens of the response: `completion_tokens_details.audio_tokens`.
         output_audio: u64 = count(OutputAudioTokens),
     }
@@ -380,8 +385,8 @@ values! {
 impl TokenParts {
     /// All counts.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Option<u64>> {
-        let TokenParts { cache_creation, input_audio, input_image, output_audio } = self;
-        [cache_creation, input_audio, input_image, output_audio].into_iter()
+        let TokenParts { cache_creation, input_audio, input_image, input_video, output_audio } = self;
+        [cache_creation, input_audio, input_image, input_video, output_audio].into_iter()
     }
 }
 

@@ -169,15 +169,15 @@ fn responses_usage_includes_cached_tokens() {
         Route::Responses,
         &[
             r#"{"type":"response.created","response":{"id":"resp_1","model":"tiny","status":"in_progress","usage":null,"created_at":1.5}}"#,
-            r#"{"type":"response.completed","response":{"id":"resp_1","model":"tiny@main","output":[{"usage":{"input_tokens":9}}],"usage":{"input_tokens":132,"input_tokens_details":{"cached_tokens":128,"cache_write_tokens":3,"audio_tokens":5,"image_tokens":6,"input_tokens_per_turn":[1,2]},"output_tokens":32,"output_tokens_details":{"reasoning_tokens":7,"audio_tokens":2},"total_tokens":164},"metrics":{"queue_time_ms":1.5,"time_to_first_token_ms":2.5},"kv_transfer_params":null},"timings":{"cache_n":128,"prompt_n":4,"predicted_n":32}}"#,
+            r#"{"type":"response.completed","response":{"id":"resp_1","model":"tiny@main","output":[{"usage":{"input_tokens":9}}],"usage":{"input_tokens":132,"input_tokens_details":{"cached_tokens":128,"cache_write_tokens":3,"audio_tokens":5,"image_tokens":6,"video_tokens":8,"input_tokens_per_turn":[1,2]},"output_tokens":32,"output_tokens_details":{"reasoning_tokens":7,"audio_tokens":2},"total_tokens":164},"metrics":{"queue_time_ms":1.5,"time_to_first_token_ms":2.5},"kv_transfer_params":null},"timings":{"cache_n":128,"prompt_n":4,"predicted_n":32}}"#,
         ],
     );
     assert_eq!(all[0].usage, None);
     let usage = all[1].usage.unwrap();
     assert_eq!((usage.input, usage.output, usage.cached, usage.reasoning), (Some(132), Some(32), Some(128), Some(7)));
     assert_eq!(
-        (usage.parts.cache_creation, usage.parts.input_audio, usage.parts.input_image),
-        (Some(3), Some(5), Some(6))
+        (usage.parts.cache_creation, usage.parts.input_audio, usage.parts.input_image, usage.parts.input_video),
+        (Some(3), Some(5), Some(6), Some(8))
     );
     assert_eq!((usage.parts.output_audio, usage.total, usage.early), (Some(2), true, false));
     let timing = all[1].timing.unwrap();

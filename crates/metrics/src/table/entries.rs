@@ -207,6 +207,8 @@ catalogue! {
     InputAudioTokens = Counter(Scope::Request, "tokometer.input.audio.tokens", "{token}"),
     /// Image tokens in prompts, if the engine reports them
     InputImageTokens = Counter(Scope::Request, "tokometer.input.image.tokens", "{token}"),
+    /// Video tokens in prompts, if the engine reports them
+    InputVideoTokens = Counter(Scope::Request, "tokometer.input.video.tokens", "{token}"),
     /// Reasoning tokens in the output, if the engine reports them
     ReasoningTokens = Counter(Scope::Request, "tokometer.reasoning.tokens", "{token}"),
     /// Audio tokens in the output, if the engine reports them

@@ -261,6 +261,7 @@ fn usage(usage: &Value, total: bool) -> Usage {
                 .or(integer(&usage["prompt_tokens_details"]["created_cache_tokens"])),
             input_audio: modality(usage, "audio"),
             input_image: modality(usage, "image"),
+            input_video: modality(usage, "video"),
             output_audio: integer(&usage["completion_tokens_details"]["audio_tokens"]),
         },
         total,

@@ -186,9 +186,11 @@ fn token_usage(usage: &Value) -> Usage {
                         "cache_write_tokens" | "created_cache_tokens" => set(&mut read.parts.cache_creation, value),
                         "audio_tokens" => set(&mut read.parts.input_audio, value),
                         "image_tokens" => set(&mut read.parts.input_image, value),
+                        "video_tokens" => set(&mut read.parts.input_video, value),
                         "multimodal_tokens" => {
                             set(&mut read.parts.input_audio, &value["audio"]);
                             set(&mut read.parts.input_image, &value["image"]);
+                            set(&mut read.parts.input_video, &value["video"]);
                         }
                         _ => {}
                     }
