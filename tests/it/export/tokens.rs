@@ -88,7 +88,10 @@ fn unreported_kinds_have_no_series_and_zeros_do() {
 #[test]
 fn modalities_add_up_to_the_total() {
     let samples = page(&mixed());
-    assert_eq!(modalities(&samples, INPUT), of([("audio", 150.0), ("image", 50.0), ("text", 800.0)]));
+    assert_eq!(
+        modalities(&samples, INPUT),
+        of([("audio", 150.0), ("image", 50.0), ("text", 760.0), ("unknown", 40.0)])
+    );
     assert_eq!(modalities(&samples, OUTPUT), of([("audio", 31.0), ("text", 70.0)]));
     // Cached tokens of mixed inputs have no known modality, because no engine reports it.
     assert_eq!(modalities(&samples, CACHE_READ), of([("unknown", 600.0)]));
@@ -96,6 +99,7 @@ fn modalities_add_up_to_the_total() {
     let text = page(&mixed().with(|r| {
         r.tokens.parts.input_audio = Some(0);
         r.tokens.parts.input_image = None;
+        r.tokens.parts.input_video = None;
     }));
     assert_eq!(modalities(&text, INPUT), of([("text", 1000.0)]));
     assert_eq!(modalities(&text, CACHE_READ), of([("text", 600.0)]));

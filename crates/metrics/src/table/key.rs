@@ -32,8 +32,8 @@ crate::closed_enum! {
         ErrorType = "error.type",
         /// `input` or `output`.
         TokenType = "gen_ai.token.type",
-        /// `audio` and `image` if the engine reports them separately, `text` for the rest; `unknown` if the engine
-        /// reported no usage, or did not separate the modalities.
+        /// `audio` and `image` if the engine reports them separately, `text` for the rest; `unknown` for
+        /// videos, and if the engine reported no usage or did not separate the modalities.
         TokenModality = "gen_ai.token.modality",
         /// Outcome of the request, as listed under "Outcomes" above.
         Outcome = "outcome",

@@ -336,10 +336,12 @@ fn tokens(found: &mut SeriesCache, record: &Record) {
         }
     }
     // The newest conventions count every operation; an operation without usage adds 0 with modality `unknown`.
-    let input_parts = [("audio", record.tokens.parts.input_audio), ("image", record.tokens.parts.input_image)];
+    // The conventions have no modality for videos.
+    let parts = &record.tokens.parts;
+    let input_parts = [("audio", parts.input_audio), ("image", parts.input_image), ("unknown", parts.input_video)];
     modalities(found, Id::UsageInput, input, &input_parts);
     if output.is_some() || record.labels.route.generates() {
-        modalities(found, Id::UsageOutput, output, &[("audio", record.tokens.parts.output_audio)]);
+        modalities(found, Id::UsageOutput, output, &[("audio", parts.output_audio)]);
     }
     // No engine reports the modality of cached tokens. For a text-only prompt, it is `text`.
     let mixed = input_parts.iter().any(|(_, tokens)| tokens.is_some_and(|tokens| tokens > 0));
@@ -350,7 +352,7 @@ fn tokens(found: &mut SeriesCache, record: &Record) {
     };
     let cached = if mixed { "unknown" } else { "text" };
     subset(Id::UsageCacheRead, record.tokens.cached, cached);
-    subset(Id::UsageCacheWrite, record.tokens.parts.cache_creation, cached);
+    subset(Id::UsageCacheWrite, parts.cache_creation, cached);
     subset(Id::UsageReasoning, record.tokens.reasoning, "text");
 }
 
