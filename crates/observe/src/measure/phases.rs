@@ -19,8 +19,8 @@ closed_enum! {
         /// Part of the wait for the first token that is neither queue nor prefill: templating, tokenizing, handover.
         /// Known if the engine reports both queue time and prefill time.
         Preprocessing = "preprocessing",
-        /// Time in the server's queue, from [`Record::queue`]. For [`QueueSource::Remainder`], only the part that fits
-        /// before the first token; the rest was spent on forwarding tokens.
+        /// Time in the server's queue, from the record. For [`QueueSource::Remainder`], only the part that fits before
+        /// the first token; the rest was spent on forwarding tokens.
         Queue = "queue",
         /// From the end of the queue to the first token; the engine's own value if reported. Otherwise it includes
         /// preprocessing, except with a queue time from the headers (llama.cpp), which already includes preprocessing.

@@ -29,7 +29,7 @@ impl Request {
     }
 
     /// Corrects the live counters to the exact count. If the count becomes known only later (engine span, tokenizer),
-    /// they are corrected again, based on the record's `live_tokens`.
+    /// they are corrected again, based on `tokens.live` of the record.
     fn reconcile(&mut self, record: &mut Record, sink: &dyn Sink) {
         self.gaps.forward(self.live.as_deref());
         let forwarded = self.gaps.forwarded();
