@@ -27,5 +27,5 @@ use tokometer_observe::measure::Record;
 
 /// A request record as one line of JSON, with `more` members at its end.
 pub(crate) fn json_line(record: &Record, more: impl IntoIterator<Item = (&'static str, Value)>) -> String {
-    fields::object(fields::members(record).into_iter().chain(more))
+    fields::object(fields::members(record).chain(more))
 }
