@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import names
 from process import BINARY, until
 
-from cluster import attach, release, workloads
+from cluster import attach, platforms, release, workloads
 from cluster.images import TOKOMETER, VLLM
 from cluster.rig import cluster
 from cluster.streams import outage_of
@@ -64,6 +64,13 @@ def engine_behind_a_proxy_stays_unreachable_from_other_pods():
     print(f"    {', '.join(pods)}")
 
 
+def _with_tls(engine):
+    """The engine with a certificate from the volume `certs`; its probes use HTTPS."""
+    flags = ["--ssl-certfile", "/certs/tls.crt", "--ssl-keyfile", "/certs/tls.key", "--enable-ssl-refresh"]
+    probes = {name: engine[name] | {"httpGet": engine[name]["httpGet"] | {"scheme": "HTTPS"}} for name in engine if name.endswith("Probe")}
+    return engine | probes | {"args": engine["args"] + flags, "volumeMounts": [{"name": "certs", "mountPath": "/certs", "readOnly": True}]}
+
+
 def _restarted_after(node, namespace, pod, action):
     """Seconds from an action until the engine's container has restarted."""
     before = workloads.status(pod, "vllm")["restartCount"]
@@ -76,12 +83,17 @@ def _restarted_after(node, namespace, pod, action):
 
 def frozen_engine_restarts_as_fast_as_without_the_sidecar():
     node = cluster()
-    engine = workloads.server(livenessProbe=LIVENESS, startupProbe=STARTUP)
     with node.namespace("frozen-engine") as namespace:
-        manifests = {"plain": workloads.pod("plain", engine, labels={}, terminationGracePeriodSeconds=15)}
-        for mode in ("auto", "uds", "port-swap"):
-            manifests[mode] = attach._inject(mode, workloads.pod(mode, engine, labels={}, terminationGracePeriodSeconds=15, **USER))
-            assert manifests[mode]["spec"]["terminationGracePeriodSeconds"] == 330
+        node.api.request("POST", f"/api/v1/namespaces/{namespace}/secrets", platforms._certificate("certs"))
+        engine = workloads.server(livenessProbe=LIVENESS, startupProbe=STARTUP)
+        of = lambda name, engine, **spec: workloads.pod(name, engine, labels={}, terminationGracePeriodSeconds=15, **USER, **spec)  # noqa: E731
+        manifests = {"plain": of("plain", engine)} | {mode: attach._inject(mode, of(mode, engine)) for mode in ("auto", "uds", "port-swap")}
+        shared = engine | {"env": [{"name": "SIM_SHARED_PORT", "value": "1"}]}
+        manifests["shadow-bind"] = attach._inject("shadow-bind", of("shadow-bind", shared))
+        manifests["tls"] = attach._inject("auto", of("tls", _with_tls(engine), volumes=[{"name": "certs", "secret": {"secretName": "certs"}}]), tls="certs")
+        for name, manifest in manifests.items():
+            assert manifest["spec"]["terminationGracePeriodSeconds"] == (15 if name == "plain" else 330), name
+            assert ("exec" in manifest["spec"]["containers"][0]["livenessProbe"]) == (name not in ("plain", "port-swap")), name
         for manifest in manifests.values():
             node.api.create(manifest, namespace)
         pods = {name: workloads.wait_ready(node, namespace, name)[0] for name in manifests}

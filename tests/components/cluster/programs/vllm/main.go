@@ -3,12 +3,14 @@
 // and `ray` it ignores the module and the subcommand, so that commands of real manifests start it.
 //
 // Environment variables set what vLLM has no flag for: SIM_PORTS (further ports, as of data-parallel ranks), SIM_ANY_HOST (ignores
-// --host) and SIM_LOAD (seconds before it listens). `vllm proxy --port PORT --vllm-port PORT` forwards connections to the second port on localhost,
+// --host), SIM_SHARED_PORT (sets SO_REUSEPORT, as vLLM always does) and SIM_LOAD (seconds before it listens). `vllm proxy --port PORT --vllm-port PORT` forwards connections to the second port on localhost,
 // as llm-d's routing proxy does.
 package main
 
 import (
+	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -87,19 +89,24 @@ func (s *Server) run() error {
 		return replace(s.command("unix:" + path))
 	}
 	ports := append([]string{s.values["--port"]}, strings.FieldsFunc(os.Getenv("SIM_PORTS"), func(r rune) bool { return r == ',' })...)
-	certificate := s.values["--ssl-certfile"]
-	if len(ports) == 1 && certificate == "" {
+	certificate, isShared := s.values["--ssl-certfile"], os.Getenv("SIM_SHARED_PORT") != ""
+	if len(ports) == 1 && certificate == "" && !isShared {
 		return replace(s.command(net.JoinHostPort(s.values["--host"], ports[0])))
 	}
 	ended := make(chan error)
 	var children []*exec.Cmd
 	for n, port := range ports {
 		listen := net.JoinHostPort(s.values["--host"], port)
-		if certificate != "" {
+		if certificate != "" || isShared {
 			inner := net.JoinHostPort("127.0.0.1", strconv.Itoa(20000+n))
-			if err := terminate(listen, inner, certificate, s.values["--ssl-keyfile"]); err != nil {
+			listener, err := shared(listen)
+			if err == nil && certificate != "" {
+				listener, err = terminate(listener, certificate, s.values["--ssl-keyfile"])
+			}
+			if err != nil {
 				return err
 			}
+			go forward(listener, inner)
 			listen = inner
 		}
 		words := s.command(listen)
@@ -127,21 +134,26 @@ func (s *Server) run() error {
 	}
 }
 
+// Listens with SO_REUSEPORT, as vLLM does (vllm/entrypoints/openai/api_server.py, create_server_socket).
+func shared(listen string) (net.Listener, error) {
+	const reusePort = 15
+	set := func(_, _ string, connection syscall.RawConn) (err error) {
+		failed := connection.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, reusePort, 1) })
+		return errors.Join(failed, err)
+	}
+	return (&net.ListenConfig{Control: set}).Listen(context.Background(), "tcp", listen)
+}
+
 // Terminates TLS. The files are read for each connection, as with vLLM's --enable-ssl-refresh.
-func terminate(listen, inner, certificate, key string) error {
+func terminate(listener net.Listener, certificate, key string) (net.Listener, error) {
 	read := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(certificate, key)
 		return &pair, err
 	}
 	if _, err := read(nil); err != nil {
-		return err
+		return nil, err
 	}
-	listener, err := tls.Listen("tcp", listen, &tls.Config{GetCertificate: read, NextProtos: []string{"http/1.1"}})
-	if err != nil {
-		return err
-	}
-	go forward(listener, inner)
-	return nil
+	return tls.NewListener(listener, &tls.Config{GetCertificate: read, NextProtos: []string{"http/1.1"}}), nil
 }
 
 func forward(listener net.Listener, to string) error {
