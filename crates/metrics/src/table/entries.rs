@@ -313,8 +313,6 @@ catalogue! {
     ObserverMemoryLimit = Gauge(Scope::Process, "tokometer.observer.memory.limit", "By"),
     /// Memory reservations refused because the budget was exhausted
     ObserverMemoryRefused = Counter(Scope::Process, "tokometer.observer.memory.refused", "{request}"),
-    /// Bytes that tokometer has read and that their receivers have not yet accepted, on all connections
-    BytesWaiting = Gauge(Scope::Process, "tokometer.bytes.waiting", "By"),
     /// Largest current timer delay of all data path threads. For each thread, this is the delay of the last timer, or
     /// of the timer that is overdue now. The resolution is 1 ms
     EventLoopLag = Gauge(Scope::Process, "tokometer.event_loop.lag", "s"),

@@ -208,7 +208,6 @@ impl Collect for Relay {
         for (listener, stats) in self.stats.iter().enumerate() {
             stats.collect(listener, points);
         }
-        points.put(Id::BytesWaiting, &[], self.waiting());
         points.put(Id::EventLoopLag, &[], self.lag());
         for Delays { thread, buckets } in self.take_delays() {
             let delays = buckets.into_iter().flat_map(|(delay, timers)| (0..timers).map(move |_| delay));
