@@ -24,7 +24,11 @@ const FIRST_BYTE: Duration = Duration::from_millis(300);
 /// Size of a read while the connection is expensive to observe ([`Observer::is_costly`](tokometer_observe::input::Observer)).
 const COSTLY_READ_BYTES: usize = 8 * 1024;
 
-/// Read size above [`Settings::small_reads_above`].
+/// If more bytes than this wait for slow clients, reads are small, to limit the waiting bytes that each further slow
+/// client adds.
+const MUCH_WAITING_BYTES: usize = 16 * 1024 * 1024;
+
+/// Read size above [`MUCH_WAITING_BYTES`].
 const SCARCE_READ_BYTES: usize = 2 * 1024;
 
 /// Relays both directions until the connection ends. Owns no buffer unless bytes wait for a receiver.
@@ -110,8 +114,7 @@ impl RelayedConnection {
     /// Forwards bytes in both directions; `Some` if the connection ended.
     fn relay(&mut self, cx: &mut Context<'_>) -> Option<(Close, CloseMode)> {
         let Ends { client, server, .. } = self.ends.as_mut()?;
-        let is_much = self.guard.relay().waiting() as u64 > self.settings.small_reads_above.0;
-        let most = match (is_much, self.guard.is_costly()) {
+        let most = match (self.guard.relay().waiting() > MUCH_WAITING_BYTES, self.guard.is_costly()) {
             (true, _) => SCARCE_READ_BYTES,
             (false, true) => COSTLY_READ_BYTES,
             (false, false) => usize::MAX,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokometer_settings::{self as form, Size};
+use tokometer_settings as form;
 
 /// Behaviour while the server cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -42,10 +42,6 @@ pub struct Settings {
     /// Size of the per-thread read buffer.
     #[serde(skip)]
     pub scratch_bytes: usize,
-    /// If more bytes than this wait for slow receivers, on all connections, each connection is read in pieces of at most
-    /// 2 KiB. This limits the bytes that each further slow receiver adds.
-    #[schemars(extend("x-range" = ["64KiB", "1024GiB"], "x-reload" = true))]
-    pub small_reads_above: Size,
     /// Idle time after which TCP keep-alive probes start, on connections to clients and to the server. 0: no probes.
     #[serde(with = "form::written")]
     #[schemars(with = "form::Duration", extend("x-range" = ["0s", "9h"]))]
@@ -79,7 +75,6 @@ impl Default for Settings {
             connect_timeout: Some(Duration::from_secs(10)),
             remainder_bytes: 64 * 1024,
             scratch_bytes: 64 * 1024,
-            small_reads_above: Size(16 * 1024 * 1024),
             keepalive: Some(Duration::from_secs(60)),
             idle_timeout: None,
             half_close_timeout: Some(Duration::from_secs(300)),
