@@ -1,4 +1,4 @@
-//! The engines' own APIs: SGLang, LMDeploy, TGI, llama.cpp, KoboldCpp, Ollama and Triton.
+//! The engines' own APIs: SGLang, LMDeploy, TGI, llama.cpp, Ollama and Triton.
 
 use super::Place;
 use crate::scan::Keys;
@@ -97,29 +97,6 @@ pub(super) static LLAMA_CPP: Keys<Place> = Keys::new(&[
     ("prompt_progress", Place::PromptProgress),
     ("error", Place::Error),
     ("error_type", Place::OuterErrorType),
-]);
-
-// KoboldCpp's own `/api/v1/generate`, and `/api/extra/generate/stream` (KoboldCpp 1.113,
-// `generate_text` and `handle_sse_stream`).
-//
-// An event has the new text, which may be several tokens, and `finish_reason`, which is `null` until the last event.
-// Events have no token counts, and there is no `[DONE]`. A whole body has one result, with counts.
-
-/// The whole event or body, or an error instead.
-pub(super) static KOBOLD: Keys<Place> = Keys::new(&[
-    ("token", Place::Content),
-    ("finish_reason", Place::FinishReason),
-    ("results", Place::KoboldResults),
-    ("detail", Place::Error),
-]);
-
-/// `results[]`
-pub(super) static KOBOLD_RESULT: Keys<Place> = Keys::new(&[
-    ("text", Place::Content),
-    ("tool_calls", Place::ToolCalls),
-    ("finish_reason", Place::FinishReason),
-    ("prompt_tokens", Place::CounterInput),
-    ("completion_tokens", Place::TotalOutput),
 ]);
 
 // Ollama's own `/api/chat` and `/api/generate` (api/types.go), and SGLang's copy of these APIs, which omits counts and

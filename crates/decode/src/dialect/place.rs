@@ -304,12 +304,6 @@ places! {
     StoppedAtEnd: Mark,
     /// `stopped_limit`
     StoppedAtLimit: Mark,
-    /// The whole response of `/api/v1/generate` or `/api/extra/generate/stream` (KoboldCpp)
-    Kobold: Object(&native::KOBOLD),
-    /// `results`
-    KoboldResults: Array(Place::KoboldResult),
-    /// `results[]`
-    KoboldResult: Object(&native::KOBOLD_RESULT),
     /// The whole response of `/api/chat` or `/api/generate` (Ollama)
     Ollama: Object(&native::OLLAMA),
     /// `message`

@@ -3,12 +3,11 @@
 //! Sources of `listen`: vLLM 0.33 `entrypoints/common/cli_args.py`; SGLang 0.5.10 `server_args.py`; llama.cpp
 //! `common/arg.cpp` (each flag has a variable); text-generation-inference `launcher/src/main.rs` (a repeated flag is an
 //! error); Ollama `envconfig/config.go`; TensorRT-LLM `commands/serve.py`; Triton `command_line_parser.cc`; LMDeploy
-//! `cli/serve.py`; llama-cpp-python `server/settings.py`; transformers `commands/serving.py`; KoboldCpp 1.113
-//! `koboldcpp.py`.
+//! `cli/serve.py`; llama-cpp-python `server/settings.py`; transformers `commands/serving.py`.
 //!
 //! Sources of `limits`: the request types of vLLM 0.33 (`ChatCompletionRequest`, `CompletionRequest`), SGLang 0.5, TGI
-//! 3.3, LMDeploy 0.18, TensorRT-LLM, Dynamo 1.6 and Ollama 0.17 (openai/openai.go), `transform_genparams` of KoboldCpp
-//! 1.113, and tests of llama-server with each key on each route.
+//! 3.3, LMDeploy 0.18, TensorRT-LLM, Dynamo 1.6 and Ollama 0.17 (openai/openai.go), and tests of llama-server with each
+//! key on each route.
 //!
 //! Sources of `metrics`: the source code of vLLM 0.33.0, SGLang 0.5.23, TGI 3.3.6, LMDeploy 0.18, TensorRT-LLM of 2026,
 //! llama.cpp of autumn 2026, Triton 2.73 and its TensorRT-LLM backend, Dynamo 1.6.1. "Older" marks names from earlier
@@ -168,21 +167,6 @@ engines! {
             source(Quantity::Accepted, &[term("llamacpp:spec_decode_num_accepted_tokens_total")], ""),
         ],
         habits: EngineHabits { head_when_scheduled: true, usage_per_choice: true, ..NO_HABITS },
-        advice: Advice { bypass: LOCAL_HOST, ..Advice::GENERAL },
-    }
-
-    /// KoboldCpp.
-    KoboldCpp = "koboldcpp" {
-        title: "KoboldCpp",
-        limits: Limits::MAX_COMPLETION_TOKENS.and(Limits::MAX_LENGTH),
-        programs: &["koboldcpp"],
-        owned_by: Some("koboldcpp"),
-        listen: Some(Listen {
-            default_port: 5001,
-            host: Parameter::Flag("--host", FlagForm::Joined),
-            port: Parameter::Flag("--port", FlagForm::Joined),
-            socket: None,
-        }),
         advice: Advice { bypass: LOCAL_HOST, ..Advice::GENERAL },
     }
 

@@ -55,8 +55,6 @@ static BODY: Keys<Place> = Keys::new(&[
     ("echo", Place::Echo),
     // The engines' own routes.
     ("n_predict", Place::Limit(Limits::N_PREDICT)),
-    // KoboldCpp 1.113 (koboldcpp.py, `transform_genparams`), on its own routes and on those of OpenAI.
-    ("max_length", Place::Limit(Limits::MAX_LENGTH)),
     ("n_cmpl", Place::N),
     ("text", Place::Prompt),
     ("input_ids", Place::Prompt),

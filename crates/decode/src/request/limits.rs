@@ -30,12 +30,9 @@ impl Limits {
     pub(crate) const INSTANCE: Limits = Limits(1 << 8);
     /// `max_completion_tokens`, of completions
     pub(crate) const OF_COMPLETIONS: Limits = Limits(1 << 9);
-    /// `max_length`
-    pub(crate) const MAX_LENGTH: Limits = Limits(1 << 10);
 
     /// The keys in order of precedence, which differs between engines only if a request has several.
-    const KEYS: [Limits; 10] = [
-        Limits::MAX_LENGTH,
+    const KEYS: [Limits; 9] = [
         Limits::N_PREDICT,
         Limits::MAX_COMPLETION_TOKENS.and(Limits::OF_COMPLETIONS),
         Limits::NUM_PREDICT,

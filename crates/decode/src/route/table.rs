@@ -42,7 +42,7 @@ routes! {
     /// OpenAI `/v1/chat/completions`.
     Chat = "chat": GENERATES {
         limits: Limits::MAX_TOKENS,
-        more_limits: Limits::MAX_COMPLETION_TOKENS.and(Limits::N_PREDICT).and(Limits::MAX_LENGTH),
+        more_limits: Limits::MAX_COMPLETION_TOKENS.and(Limits::N_PREDICT),
         operation: "chat",
         paths: &["/chat/completions"],
         dialect: Dialect::Same(Place::Chat),
@@ -51,7 +51,7 @@ routes! {
     /// OpenAI `/v1/completions`.
     Completions = "completions": GENERATES {
         limits: Limits::MAX_TOKENS,
-        more_limits: Limits::OF_COMPLETIONS.and(Limits::N_PREDICT).and(Limits::MAX_LENGTH),
+        more_limits: Limits::OF_COMPLETIONS.and(Limits::N_PREDICT),
         paths: &["/v1/completions", "/v3/completions"],
         dialect: Dialect::Same(Place::Completion),
     }
@@ -113,13 +113,6 @@ routes! {
         more_limits: Limits::OF_COMPLETIONS,
         whole: &["/infill"],
         dialect: Dialect::Same(Place::LlamaCpp),
-    }
-
-    /// KoboldCpp `/api/v1/generate` and `/api/extra/generate/stream`.
-    KoboldGenerate = "kobold_generate": GENERATES {
-        limits: Limits::MAX_LENGTH,
-        paths: &["/api/v1/generate", "/api/latest/generate", "/api/extra/generate/stream"],
-        dialect: Dialect::Same(Place::Kobold),
     }
 
     /// Ollama `/api/chat`; SGLang has it too.

@@ -1,7 +1,6 @@
 //! Responses of servers without recordings, written from the server source code: Triton 2.73
 //! (docs/protocol/extension_generate.md), TensorRT-LLM (tensorrt_llm/serve/postprocess_handlers.py), Dynamo 1.6.1
-//! (dynamo-llm), vLLM 0.33 (vllm/entrypoints/serve/disagg), KoboldCpp 1.113 (koboldcpp.py), and bodies of embeddings and
-//! similar APIs.
+//! (dynamo-llm), vLLM 0.33 (vllm/entrypoints/serve/disagg), and bodies of embeddings and similar APIs.
 
 use crate::{Channels, EngineFacts, Framing, Route, StreamEvent};
 
@@ -65,26 +64,6 @@ fn triton_events_have_text_without_count_and_errors() {
     assert_eq!((decoder.model(), decoder.engine()), (Some("ensemble"), EngineFacts::TRITON));
     let whole = body(Route::TritonGenerate, r#"{"model_name":"m","model_version":"1","text_output":"a"}"#);
     assert_eq!((whole.channels, whole.usage), (Channels::CONTENT, None));
-}
-
-#[test]
-fn kobold_events_have_text_and_whole_bodies_have_counts() {
-    let stream = "event: message\ndata: {\"token\": \"Hel\", \"finish_reason\": null}\n\n\
-                  event: message\ndata: {\"token\": \"lo\", \"finish_reason\": null}\n\n\
-                  event: message\ndata: {\"token\": \"\", \"finish_reason\": \"length\"}\n\n";
-    let (events, _) = decode(Route::KoboldGenerate, Framing::Sse, stream.as_bytes());
-    let seen: Vec<_> = events.iter().map(|event| (event.channels, event.finishes.len())).collect();
-    assert_eq!(seen, [(Channels::CONTENT, 0), (Channels::CONTENT, 0), (Channels::default(), 1)]);
-    let whole = body(
-        Route::KoboldGenerate,
-        r#"{"results": [{"text": "Hello", "tool_calls": [], "finish_reason": "stop", "logprobs": null,
-            "prompt_tokens": 7, "completion_tokens": 2}]}"#,
-    );
-    let counter = whole.counter.unwrap();
-    assert_eq!((whole.channels, counter.input, counter.output), (Channels::CONTENT, Some(7), Some(2)));
-    assert_eq!(whole.finishes.len(), 1);
-    let busy = r#"{"detail": {"msg": "Server is busy; please try again later.", "type": "service_unavailable"}}"#;
-    assert!(body(Route::KoboldGenerate, busy).error);
 }
 
 #[test]

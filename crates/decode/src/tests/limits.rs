@@ -21,11 +21,10 @@ fn certain(tokens: u64) -> OutputLimit {
 }
 
 /// Every key, as a member with this value.
-const MEMBERS: [(&str, &str); 10] = [
+const MEMBERS: [(&str, &str); 9] = [
     ("max_tokens", r#""max_tokens":#"#),
     ("max_completion_tokens", r#""max_completion_tokens":#"#),
     ("max_output_tokens", r#""max_output_tokens":#"#),
-    ("max_length", r#""max_length":#"#),
     ("n_predict", r#""n_predict":#"#),
     ("num_predict", r#""options":{"num_predict":#}"#),
     ("max_new_tokens", r#""sampling_params":{"max_new_tokens":#}"#),
@@ -40,13 +39,10 @@ fn member(key: &str, value: &str) -> String {
 
 /// The keys that an engine reads on a route, as its documentation lists them.
 fn keys(route: Route, engine: Engine) -> &'static [&'static str] {
-    use Engine::{KoboldCpp, LlamaCpp, LlamaCppPython, Lmdeploy, Ollama, Sglang, Tgi, Transformers, Triton};
+    use Engine::{LlamaCpp, LlamaCppPython, Lmdeploy, Ollama, Sglang, Tgi, Transformers, Triton};
     const LLAMA_CPP: &[&str] = &["max_tokens", "max_completion_tokens", "n_predict"];
     match (route, engine) {
         (Route::Chat | Route::Completions | Route::LlamaCompletion | Route::Infill, LlamaCpp) => LLAMA_CPP,
-        (Route::Chat, KoboldCpp) => &["max_tokens", "max_completion_tokens", "max_length"],
-        (Route::Completions, KoboldCpp) => &["max_tokens", "max_length"],
-        (Route::KoboldGenerate, _) => &["max_length"],
         (Route::Responses, LlamaCpp) => &["max_output_tokens", "max_tokens", "max_completion_tokens", "n_predict"],
         (Route::Chat, Ollama | Triton | LlamaCppPython | Transformers) => &["max_tokens"],
         (Route::Completions, Lmdeploy) | (Route::Chat, _) => &["max_tokens", "max_completion_tokens"],

@@ -56,12 +56,12 @@ pub struct Settings {
     pub path_prefixes: Vec<String>,
     /// Custom routes, as `path: name`; they override built-in routes. `/llm` matches only that path; `/llm/*` matches
     /// every path below `/llm`. Names: `chat`, `completions`, `responses`, `messages`, `generate`, `tgi_stream`,
-    /// `tgi_compat`, `llama_completion`, `infill`, `kobold_generate`, `ollama_chat`, `ollama_generate`,
-    /// `triton_generate`, `vllm_generate`, `cohere_chat`, `audio_transcription`, `audio_translation`, `realtime`,
-    /// `embeddings`, `rerank`, `score`, `classify`, `pooling`, `prefill` and `invocations` (detected from the body),
-    /// `vllm_inference`, `vllm_inference_stream`, `vllm_engine`, `sglang_scheduler`, `tensorrt_service`,
-    /// `triton_infer`, `triton_infer_stream` (gRPC), `abort` (aborts other requests), `probe` (see `probes`), `other`
-    /// (counted, not parsed).
+    /// `tgi_compat`, `llama_completion`, `infill`, `ollama_chat`, `ollama_generate`, `triton_generate`,
+    /// `vllm_generate`, `cohere_chat`, `audio_transcription`, `audio_translation`, `realtime`, `embeddings`, `rerank`,
+    /// `score`, `classify`, `pooling`, `prefill` and `invocations` (detected from the body), `vllm_inference`,
+    /// `vllm_inference_stream`, `vllm_engine`, `sglang_scheduler`, `tensorrt_service`, `triton_infer`,
+    /// `triton_infer_stream` (gRPC), `abort` (aborts other requests), `probe` (see `probes`), `other` (counted, not
+    /// parsed).
     pub routes: OwnRoutes,
     /// If true, probes are also recorded, as requests of the operation `other`. Probes are GET and HEAD requests about
     /// the server itself (`/`, `/health`, `/metrics`, `/v1/models` and similar paths, and paths set to `probe` in
