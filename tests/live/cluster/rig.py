@@ -149,7 +149,13 @@ class Cluster:
     @contextlib.contextmanager
     def namespace(self, name, labels=None):
         """A namespace for one test. If the test fails, the state of its pods is printed; then they are deleted immediately."""
-        self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}})
+        create = lambda name: self.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels or {}}})  # noqa: E731
+        try:
+            create(name)
+        except Refused:
+            # A failed test is tried again, and namespaces are not deleted.
+            name += "-again"
+            create(name)
         # Pods cannot start in a namespace before these exist.
         until(lambda: "default" in self._names(name, "serviceaccounts"), f"an account in {name}", 120)
         until(lambda: "kube-root-ca.crt" in self._names(name, "configmaps"), f"the certificate of the API server in {name}", 120)

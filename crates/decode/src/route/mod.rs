@@ -135,7 +135,7 @@ impl Route {
     /// for a method that the API does not use.
     pub fn at(method: &str, path: &str) -> Option<Route> {
         let route = match (method, Route::of_path(path)) {
-            ("GET" | "HEAD", route) if route == Route::Probe || path == "/" => Route::Probe,
+            ("GET" | "HEAD" | "OPTIONS", route) if route == Route::Probe || path == "/" => Route::Probe,
             (_, Route::Probe) => Route::Other,
             (_, route) => route.asked_by(method),
         };

@@ -36,7 +36,7 @@ macro_rules! routes {
 // `/v1/messages/count_tokens`, `/v1/responses/ID/cancel`, `…/render` and `/tokenize` (no generation), LMDeploy's
 // `/v1/encode` (a tokenizer), and vLLM's `/v1/chat/completions/batch` (its timings are not those of a single request).
 //
-// The probe paths apply to GET and HEAD only, and so does `/`; `POST /` belongs to TGI.
+// The probe paths apply to GET, HEAD and OPTIONS only, and so does `/`; `POST /` belongs to TGI.
 #[rustfmt::skip]
 routes! {
     /// OpenAI `/v1/chat/completions`.

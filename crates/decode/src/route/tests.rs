@@ -82,9 +82,9 @@ fn undecoded_routes_are_counted_as_other() {
 }
 
 #[test]
-fn only_get_and_head_server_queries_are_probes() {
+fn only_queries_about_the_server_are_probes() {
     for path in ["/", "/health", "/engine1/metrics", "/v1/models", "/v1/models/m", "/v2/models/m/ready", "/slots"] {
-        for method in ["GET", "HEAD"] {
+        for method in ["GET", "HEAD", "OPTIONS"] {
             assert_eq!(Route::of_request(method, path), Route::Probe, "{path}");
         }
         for method in ["POST", "PUT", "DELETE"] {

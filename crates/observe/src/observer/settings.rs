@@ -63,8 +63,8 @@ pub struct Settings {
     /// `triton_infer_stream` (gRPC), `abort` (aborts other requests), `probe` (see `probes`), `other` (counted, not
     /// parsed).
     pub routes: OwnRoutes,
-    /// If true, probes are also recorded, as requests of the operation `other`. Probes are GET and HEAD requests about
-    /// the server itself (`/`, `/health`, `/metrics`, `/v1/models` and similar paths, and paths set to `probe` in
+    /// If true, probes are also recorded, as requests of the operation `other`. Probes are GET, HEAD and OPTIONS requests
+    /// about the server itself (`/`, `/health`, `/metrics`, `/v1/models` and similar paths, and paths set to `probe` in
     /// `routes`). Probes do not use the model. They are always forwarded, and counted in connections and bytes.
     pub probes: bool,
     /// Request headers with targets and tenant.
