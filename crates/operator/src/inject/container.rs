@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use crate::inject::preflight::all;
+use crate::inject::probes::PROGRAM;
 use crate::inject::server::Server;
 use crate::inject::value::{Value, map};
 use crate::inject::wiring::{OWN_PORT, Wiring};
@@ -29,9 +30,6 @@ pub(super) const SOCKET: Shared = Shared { name: "tokometer-socket", path: "/run
 /// The volume with the sidecar's program, for exec probes of the server. In memory, because the cluster autoscaler does
 /// not remove nodes on which a pod has an `emptyDir` on disk.
 pub(super) const PROBE: Shared = Shared { name: "tokometer-probe", path: "/run/tokometer-probe", medium: "Memory" };
-
-/// The sidecar's program in the volume.
-pub(super) const PROGRAM: &str = "/run/tokometer-probe/tokometer";
 
 impl Shared {
     /// The volume of the pod.

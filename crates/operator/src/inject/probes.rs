@@ -2,11 +2,13 @@
 //! restarts the server.
 
 use crate::inject::Mode;
-use crate::inject::container::PROGRAM;
 use crate::inject::patch::{Operation, replace};
 use crate::inject::server::{Exposure, Server, number};
 use crate::inject::value::{Value, map};
 use crate::inject::wiring::SOCKET;
+
+/// The sidecar's program, in the volume that it shares with the server.
+pub(super) const PROGRAM: &str = "/run/tokometer-probe/tokometer";
 
 /// The probes whose failure restarts a container.
 pub(super) const RESTARTING: [&str; 2] = ["livenessProbe", "startupProbe"];
