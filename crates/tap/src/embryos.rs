@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use tokometer_observe::budget::{Budget, Share};
 use tokometer_observe::input::Direction;
 
-use crate::segment::{OwnedSegment, Segment};
-use crate::tap::Key;
+use crate::segment::{Key, OwnedSegment, Segment};
 
 /// Half of the time for which a connection is kept: a client repeats SYN and unacknowledged bytes after 1, 3, 7 and 15 s
 /// (RFC 6298).

@@ -1,7 +1,6 @@
 //! All connections of one capture.
 
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use tokometer_observe::observer::CONNECTION_BYTES;
 use crate::embryos::{Embryos, Held};
 use crate::flow::{Action, Ends, Flow};
 use crate::packet::{Clock, Packet};
-use crate::segment::{Endpoint, NoSegment, OwnedSegment, Segment, parse};
+use crate::segment::{Endpoint, Key, NoSegment, OwnedSegment, Segment, parse};
 use crate::servers::Server;
 use crate::shared::{Limits, Shared};
 use crate::stats::Stats;
@@ -46,29 +45,6 @@ pub struct Tap {
 impl std::fmt::Debug for Tap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tap").field("servers", &self.servers).field("flows", &self.flows.len()).finish_non_exhaustive()
-    }
-}
-
-/// Client and server of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
-    client: Endpoint,
-    server: Endpoint,
-}
-
-impl Hash for Key {
-    /// Calls the hasher once; the derived implementation would call it for each part.
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let mut bytes = [0; 36];
-        let parts =
-            [&self.client.ip[..], &self.client.port.to_ne_bytes(), &self.server.ip, &self.server.port.to_ne_bytes()];
-        let mut rest = &mut bytes[..];
-        for part in parts {
-            let (place, after) = rest.split_at_mut(part.len());
-            place.copy_from_slice(part);
-            rest = after;
-        }
-        state.write(&bytes);
     }
 }
 
@@ -106,7 +82,7 @@ impl Tap {
 
     fn segment(&mut self, segment: &Segment<'_>, at: Instant) {
         let Some((direction, listener)) = self.direction(segment) else { return };
-        let key = key(direction, segment);
+        let key = segment.key(direction);
         let mut is_known = false;
         if let Some(flow) = self.flows.get_mut(&key) {
             // The server sends SYN only if the old connection has ended, but anyone can send SYN to the server: see RFC
@@ -170,7 +146,7 @@ impl Tap {
             }
             (Some(_), Some(_)) => {
                 let is_known = |direction| {
-                    let key = key(direction, segment);
+                    let key = segment.key(direction);
                     self.flows.contains_key(&key) || self.embryos.contains(&key)
                 };
                 to.filter(|_| is_known(Direction::Request)).or(from.filter(|_| is_known(Direction::Response)))
@@ -260,14 +236,5 @@ impl Drop for Tap {
         if let Some(now) = self.now {
             self.finish(now);
         }
-    }
-}
-
-/// The connection of a segment with this direction.
-fn key(direction: Direction, segment: &Segment<'_>) -> Key {
-    let Segment { source, destination, .. } = *segment;
-    match direction {
-        Direction::Request => Key { client: source, server: destination },
-        Direction::Response => Key { client: destination, server: source },
     }
 }

@@ -7,7 +7,10 @@ mod checksum;
 pub(crate) mod ip;
 mod link;
 
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use tokometer_observe::input::Direction;
 
 use crate::packet::{Checksum, Packet};
 
@@ -45,6 +48,29 @@ impl Endpoint {
     }
 }
 
+/// Client and server of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) client: Endpoint,
+    pub(crate) server: Endpoint,
+}
+
+impl Hash for Key {
+    /// Calls the hasher once; the derived implementation would call it for each part.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let mut bytes = [0; 36];
+        let parts =
+            [&self.client.ip[..], &self.client.port.to_ne_bytes(), &self.server.ip, &self.server.port.to_ne_bytes()];
+        let mut rest = &mut bytes[..];
+        for part in parts {
+            let (place, after) = rest.split_at_mut(part.len());
+            place.copy_from_slice(part);
+            rest = after;
+        }
+        state.write(&bytes);
+    }
+}
+
 /// A TCP segment, possibly merged from several by segmentation offload: up to 64 KiB, or more.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment<'a> {
@@ -76,6 +102,14 @@ pub(crate) struct Segment<'a> {
 }
 
 impl Segment<'_> {
+    /// The connection of the segment, if it has this direction.
+    pub(crate) fn key(&self, direction: Direction) -> Key {
+        match direction {
+            Direction::Request => Key { client: self.source, server: self.destination },
+            Direction::Response => Key { client: self.destination, server: self.source },
+        }
+    }
+
     pub(crate) fn fin(&self) -> bool {
         self.flags & FIN != 0
     }
