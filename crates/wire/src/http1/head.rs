@@ -287,7 +287,7 @@ pub(super) fn split_request<C, T>(
         Err(failure) => failure,
     };
     if failure == BadHead::Malformed {
-        match split(&lenient::request(head, &|_| true)?, context) {
+        match split(&lenient::request(head, &|_| true).ok_or(BadHead::Malformed)?, context) {
             Ok(seen) => return Ok(Split { seen, lenient: true }),
             Err(again) => failure = again,
         }
@@ -295,7 +295,7 @@ pub(super) fn split_request<C, T>(
     if failure == BadHead::Malformed {
         return Err(failure);
     }
-    let few = lenient::request(head, &|name| needs(context, name))?;
+    let few = lenient::request(head, &|name| needs(context, name)).ok_or(BadHead::Malformed)?;
     Ok(Split { seen: split(&few, context)?, lenient: true })
 }
 
@@ -312,14 +312,9 @@ pub(super) fn split_response<T>(head: &[u8], mut seen: impl FnMut(&ResponseHead<
         })
     };
     match split(head) {
-        Err(BadHead::Malformed) => split(&lenient::response(head)?),
+        Err(BadHead::Malformed) => split(&lenient::response(head).ok_or(BadHead::Malformed)?),
         result => result,
     }
-}
-
-/// RFC 9110, section 5.6.2.
-pub(super) fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// Rejects headers that httparse considers incomplete, although they end with an empty line.

@@ -6,14 +6,17 @@
 
 use std::str;
 
-use crate::http1::head::{BadHead, is_token};
-
 /// The fields that determine where a message ends.
 const FRAMING: [&str; 2] = ["content-length", "transfer-encoding"];
 
 /// True for the fields that determine where a message ends or how the connection continues.
 pub(super) fn frames(name: &str) -> bool {
     FRAMING.iter().chain(&["upgrade"]).any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// True for a byte of a method or of a field's name (RFC 9110, section 5.6.2).
+pub(super) fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// The name of the field in this line; `None` if the line has no colon.
@@ -27,14 +30,15 @@ pub(super) fn continues(line: &[u8]) -> bool {
     matches!(line.first(), Some(b' ' | b'\t'))
 }
 
-/// The same request headers as RFC 9112 allows them, with the fields that `keeps` accepts.
-pub(super) fn request(head: &[u8], keeps: &dyn Fn(&str) -> bool) -> Result<Vec<u8>, BadHead> {
+/// The same request headers as RFC 9112 allows them, with the fields that `keeps` accepts; `None` if they have no such
+/// form, or more than one.
+pub(super) fn request(head: &[u8], keeps: &dyn Fn(&str) -> bool) -> Option<Vec<u8>> {
     rewrite(head, keeps, |line, clean| {
         let mut parts = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|part| !part.is_empty());
         let (Some(method), Some(target), Some(version), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err(BadHead::Malformed);
+            return None;
         };
         clean.extend_from_slice(method);
         clean.push(b' ');
@@ -47,27 +51,27 @@ pub(super) fn request(head: &[u8], keeps: &dyn Fn(&str) -> bool) -> Result<Vec<u
         }
         clean.push(b' ');
         clean.extend_from_slice(version);
-        Ok(())
+        Some(())
     })
 }
 
-/// The same response headers as RFC 9112 allows them.
-pub(super) fn response(head: &[u8]) -> Result<Vec<u8>, BadHead> {
+/// The same response headers as RFC 9112 allows them; `None` as for a request.
+pub(super) fn response(head: &[u8]) -> Option<Vec<u8>> {
     rewrite(head, &|_| true, |line, clean| {
         let mut parts = line.split(|byte| *byte == b' ').filter(|part| !part.is_empty());
-        let (Some(version), Some(status)) = (parts.next(), parts.next()) else { return Err(BadHead::Malformed) };
+        let (Some(version), Some(status)) = (parts.next(), parts.next()) else { return None };
         clean.extend_from_slice(version);
         clean.push(b' ');
         clean.extend_from_slice(status);
-        Ok(())
+        Some(())
     })
 }
 
 fn rewrite(
     head: &[u8],
     keeps: &dyn Fn(&str) -> bool,
-    start: impl FnOnce(&[u8], &mut Vec<u8>) -> Result<(), BadHead>,
-) -> Result<Vec<u8>, BadHead> {
+    start: impl FnOnce(&[u8], &mut Vec<u8>) -> Option<()>,
+) -> Option<Vec<u8>> {
     let mut lines = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let mut clean = Vec::with_capacity(head.len() + 16);
     start(lines.next().unwrap_or_default(), &mut clean)?;
@@ -77,7 +81,7 @@ fn rewrite(
         let name = name(line).filter(|name| !name.is_empty() && name.bytes().all(is_token));
         let value = name.and_then(|name| line.get(name.len()..));
         if line.split(|byte| *byte == b'\r').skip(usize::from(name.is_some())).any(hides_framing) {
-            return Err(BadHead::Malformed);
+            return None;
         }
         match (name, value) {
             (Some(name), Some(value)) => {
@@ -94,7 +98,7 @@ fn rewrite(
         }
     }
     clean.extend_from_slice(b"\r\n\r\n");
-    Ok(clean)
+    Some(clean)
 }
 
 /// Appends a value with spaces in place of control characters (RFC 9110, section 5.5).

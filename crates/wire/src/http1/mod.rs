@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use crate::http1::body::{BadBody, Body, items, request_body};
 use crate::http1::follows::{Follows, RequestKind, is_close};
-use crate::http1::head::{Gather, is_token};
+use crate::http1::head::Gather;
+use crate::http1::lenient::is_token;
 use crate::message::{Fault, ResponseHead, Visitor};
 use crate::reader::Activity;
 
