@@ -19,5 +19,5 @@ pub mod websocket;
 pub use http1::{Http1, Limits};
 pub use http2::Http2;
 pub use httparse::Header;
-pub use message::{Fault, RequestHead, Reset, ResponseHead, Trailers, Visitor};
-pub use reader::{Activity, Reader};
+pub use message::{Activity, Fault, RequestHead, Reset, ResponseHead, Trailers, Visitor};
+pub use reader::Reader;

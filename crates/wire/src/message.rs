@@ -1,4 +1,4 @@
-//! The parser's output: messages of a connection.
+//! The parser's output: messages of a connection, and its state.
 
 use std::time::Instant;
 
@@ -85,6 +85,17 @@ pub enum Reset {
     ByServer(u32),
     /// The server sent GOAWAY and will not process this stream (RFC 9113, section 6.8).
     NotTaken,
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// The next request.
+    Idle,
+    /// The rest of its open requests: the server has begun no response, and can complete none.
+    Incomplete,
+    /// A response; or unknown.
+    InProgress,
 }
 
 /// The sender of a WebSocket frame.

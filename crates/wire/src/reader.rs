@@ -5,19 +5,8 @@ use std::time::Instant;
 use crate::budget::Account;
 use crate::http1::{HTTP2_PREFACE_HEAD, Http1, Limits};
 use crate::http2::Http2;
-use crate::message::{Fault, Visitor};
+use crate::message::{Activity, Fault, Visitor};
 use crate::websocket::{Extensions, WebSocket};
-
-/// What a connection waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activity {
-    /// The next request.
-    Idle,
-    /// The rest of its open requests: the server has begun no response, and can complete none.
-    Incomplete,
-    /// A response; or unknown.
-    InProgress,
-}
 
 /// Parses one connection: as HTTP/1 until a preface or a 101 switches it to HTTP/2 or WebSocket.
 #[derive(Debug)]

@@ -13,8 +13,7 @@ use crate::http1::body::{BadBody, Body, items, request_body};
 use crate::http1::follows::{Follows, RequestKind, is_close};
 use crate::http1::head::Gather;
 use crate::http1::lenient::is_token;
-use crate::message::{Fault, ResponseHead, Visitor};
-use crate::reader::Activity;
+use crate::message::{Activity, Fault, ResponseHead, Visitor};
 
 /// The first part of the HTTP/2 connection preface (RFC 9113, section 3.4), which parses as the headers of a request.
 /// The method PRI has no other use (RFC 7540, section 11.6), so the parser need not wait for the `SM` that follows.

@@ -15,8 +15,7 @@ use crate::http1::{Http1, Limits};
 use crate::http2::half::{Event, Half};
 use crate::http2::hpack::Fields;
 use crate::http2::streams::Streams;
-use crate::message::{Fault, Reset, ResponseHead, Trailers, Visitor};
-use crate::reader::Activity;
+use crate::message::{Activity, Fault, Reset, ResponseHead, Trailers, Visitor};
 
 /// The first bytes of a client (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

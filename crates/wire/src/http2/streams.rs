@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::reader::Activity;
+use crate::message::Activity;
 
 /// One stream.
 #[derive(Clone, Copy, Debug)]
