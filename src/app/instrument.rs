@@ -7,15 +7,13 @@ use std::time::Duration;
 use tokometer_engine::engine_spans;
 use tokometer_observe::measure::Sink;
 use tokometer_proxy::listen::Address;
-use tokometer_telemetry::{accounting, export, tokenizer};
 
 use crate::admin;
-use crate::app::access_log;
 use crate::app::data_path::{self, DataPath, Handles, capacity, capturing};
 use crate::app::monitors::{self, Watching};
 use crate::app::pages;
 use crate::app::pages::control::{LAST_TELEMETRY, ProgramControl};
-use crate::app::recording::Recording;
+use crate::app::recording::{self, Recording};
 use crate::config::Settings;
 
 /// Time for force-closed connections to be recorded after the grace period.
@@ -24,30 +22,15 @@ const FORCED: Duration = Duration::from_millis(500);
 /// Why the program cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An exporter cannot start.
+    /// A receiver of request records cannot start.
     #[error(transparent)]
-    Export(#[from] export::Error),
-    /// The access log cannot be opened.
+    Recording(#[from] recording::Error),
+    /// A monitor cannot start.
     #[error(transparent)]
-    AccessLog(#[from] access_log::Error),
-    /// A vocabulary cannot be read.
-    #[error(transparent)]
-    Tokenizer(#[from] tokenizer::Error),
-    /// The key file of the tenants cannot be used.
-    #[error(transparent)]
-    Accounting(#[from] accounting::Error),
-    /// A thread cannot be started.
-    #[error("cannot start the thread that {0}: {1}")]
-    Thread(&'static str, #[source] std::io::Error),
-    /// Scraping of the engines' metrics cannot start.
-    #[error(transparent)]
-    Engines(#[from] monitors::Error),
+    Monitors(#[from] monitors::Error),
     /// The data path cannot start.
     #[error(transparent)]
     Path(#[from] data_path::Error),
-    /// The receiver of the engine's spans cannot start.
-    #[error(transparent)]
-    EngineSpans(#[from] engine_spans::Error),
     /// The admin server cannot start.
     #[error(transparent)]
     Admin(#[from] admin::Error),
@@ -57,12 +40,11 @@ impl Error {
     /// True if a configured address or the content of a configured file is invalid.
     pub fn is_config_error(&self) -> bool {
         match self {
-            Error::Export(error) => !matches!(error, export::Error::Runtime(_)),
+            Error::Recording(error) => error.is_config_error(),
             Error::Path(data_path::Error::Bind { source: error, .. } | data_path::Error::Listen(error))
-            | Error::Engines(monitors::Error::Listen(error)) => error.is_config_error(),
+            | Error::Monitors(monitors::Error::Listen(error)) => error.is_config_error(),
             Error::Path(data_path::Error::Capture(error)) => !matches!(error, capturing::Error::Thread(_)),
-            Error::Admin(admin::Error::Bind { .. }) | Error::EngineSpans(engine_spans::Error::Bind { .. }) => true,
-            Error::AccessLog(_) | Error::Tokenizer(_) | Error::Accounting(_) => true,
+            Error::Admin(admin::Error::Bind { .. }) => true,
             _ => false,
         }
     }

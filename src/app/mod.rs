@@ -17,8 +17,9 @@ pub use data_path::{DataPath, Error as PathError, Handles, Serving, serve};
 pub use demo::{Error as DemoError, Settings as DemoSettings, run as demo};
 pub(crate) use fields::printable;
 pub use instrument::{Error as StartError, Instrument};
-pub use monitors::Error as EnginesError;
+pub use monitors::Error as MonitorsError;
 pub(crate) use pages::requests::time_line;
+pub use recording::Error as RecordingError;
 pub use run::{Error as RunError, run};
 pub use tee::Tee;
 

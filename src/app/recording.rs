@@ -10,13 +10,12 @@ use tokometer_metrics::Collect;
 use tokometer_observe::measure::{Labels, Sink};
 use tokometer_telemetry::accounting::{self, Accounting};
 use tokometer_telemetry::backlog::Backlog;
-use tokometer_telemetry::export::{CollectorClient, Exporters};
+use tokometer_telemetry::export::{self, CollectorClient, Exporters};
 use tokometer_telemetry::live::InFlight;
 use tokometer_telemetry::slo::Evaluator;
-use tokometer_telemetry::tokenizer::{Counting, Vocabularies};
+use tokometer_telemetry::tokenizer::{self, Counting, Vocabularies};
 
-use crate::app::access_log::AccessLog;
-use crate::app::instrument::Error;
+use crate::app::access_log::{self, AccessLog};
 use crate::app::pages::control::LAST_TELEMETRY;
 use crate::app::tee::Tee;
 use crate::config::Settings;
@@ -25,6 +24,41 @@ use crate::config::Settings;
 const LAST_COUNTS: Duration = Duration::from_millis(500);
 /// Maximum time for forwarding the engine's last span messages.
 const LAST_SPANS: Duration = Duration::from_millis(500);
+
+/// Why the receivers cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An exporter cannot start.
+    #[error(transparent)]
+    Export(#[from] export::Error),
+    /// The access log cannot be opened.
+    #[error(transparent)]
+    AccessLog(#[from] access_log::Error),
+    /// A vocabulary cannot be read.
+    #[error(transparent)]
+    Tokenizer(#[from] tokenizer::Error),
+    /// The key file of the tenants cannot be used.
+    #[error(transparent)]
+    Accounting(#[from] accounting::Error),
+    /// A thread cannot be started.
+    #[error("cannot start the thread that {0}: {1}")]
+    Thread(&'static str, #[source] std::io::Error),
+    /// The receiver of the engine's spans cannot start.
+    #[error(transparent)]
+    EngineSpans(#[from] engine_spans::Error),
+}
+
+impl Error {
+    /// True if a configured address or the content of a configured file is invalid.
+    pub(super) fn is_config_error(&self) -> bool {
+        match self {
+            Error::Export(error) => !matches!(error, export::Error::Runtime(_)),
+            Error::EngineSpans(error) => matches!(error, engine_spans::Error::Bind { .. }),
+            Error::AccessLog(_) | Error::Tokenizer(_) | Error::Accounting(_) => true,
+            Error::Thread(..) => false,
+        }
+    }
+}
 
 /// The running receivers of request records.
 #[derive(Debug)]

@@ -23,15 +23,15 @@ pub(super) use reach::ListenerStates;
 pub(super) use thread::Monitor;
 pub(super) use watching::Watching;
 
-/// Why scraping cannot start.
+/// Why the monitors cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A TLS file cannot be used.
     #[error(transparent)]
     Listen(#[from] listen::Error),
-    /// The thread cannot be started.
-    #[error("cannot start the thread that scrapes the engines' metrics: {0}")]
-    Thread(#[from] io::Error),
+    /// A thread cannot be started.
+    #[error("cannot start the thread that {0}: {1}")]
+    Thread(&'static str, #[source] io::Error),
 }
 
 /// Starts scraping the engines' metrics.
@@ -41,7 +41,8 @@ pub(super) fn scrape(settings: &Settings, listeners: &[Listener]) -> Result<Scra
     };
     let dialers: Vec<Option<Arc<EngineDialer>>> =
         listeners.iter().zip(&settings.targets).map(dialer).collect::<Result<_, _>>()?;
-    Ok(Scraper::start(settings, |listener, _| Some(dialers.get(listener)?.clone()? as Arc<dyn Dial>))?)
+    Scraper::start(settings, |listener, _| Some(dialers.get(listener)?.clone()? as Arc<dyn Dial>))
+        .map_err(|error| Error::Thread("scrapes the engines' metrics", error))
 }
 
 /// Connects to an engine's metrics page, with the upstream's address and TLS settings and optionally another port.

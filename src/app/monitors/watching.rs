@@ -11,8 +11,7 @@ use tokometer_telemetry::live::Signs;
 use tokometer_telemetry::slo::Window;
 
 use crate::app::data_path::{DataPath, Handles};
-use crate::app::instrument::Error;
-use crate::app::monitors::{self, ListenerStates, ListenerStats, Monitor, Reloads};
+use crate::app::monitors::{self, Error, ListenerStates, ListenerStats, Monitor, Reloads};
 use crate::app::recording::Recording;
 use crate::config::Settings;
 
@@ -48,7 +47,7 @@ impl Watching {
         in_flight.set_overdue(move |now| threads.upgrade().map_or(Duration::ZERO, |relay| relay.overdue(now)));
         let gates = path.take_gates();
         let listener_states = ListenerStates::new(&settings.listeners, path.addresses(), gates);
-        let listener_states = listener_states.map_err(monitors::Error::Listen)?;
+        let listener_states = listener_states.map_err(Error::Listen)?;
         let (servers, engines, drain) = (Arc::clone(&listener_states), scraper.engines(), relay.drain().clone());
         in_flight.set_signs_source(Box::new(move |listener, now| Signs {
             // During a drain, the server may stop too: this is not an outage.
