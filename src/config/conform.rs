@@ -1,7 +1,7 @@
 //! Validates a tree against the configuration's shape: unknown keys, wrong types, words and ranges. Reports every
 //! problem, not only the first. Messages about unknown words suggest the nearest known word.
 
-use crate::config::output;
+use crate::config::secret::is_secret;
 use crate::config::shape::{self, Kind, Shape, join};
 use crate::config::tree::{Node, Origin, Problem, Value};
 
@@ -72,7 +72,7 @@ fn check(path: &str, node: &Node, shape: &Shape, problems: &mut Vec<Problem>) {
         (value, _) => {
             let shown = match value {
                 Value::List(_) | Value::Map(_) => value.kind().to_owned(),
-                _ if output::is_secret(path) => value.kind().to_owned(),
+                _ if is_secret(path) => value.kind().to_owned(),
                 _ => format!("`{}` ({})", value.inline(), value.kind()),
             };
             let scalar = !matches!(value, Value::List(_) | Value::Map(_) | Value::Null);

@@ -11,13 +11,15 @@ mod checked;
 mod conform;
 mod otel;
 mod output;
+mod secret;
 mod shape;
 mod sources;
 mod tree;
 
 pub(crate) use address::admin as admin_address;
 pub use checked::Settings;
-pub use output::{default_yaml, shown_url};
+pub use output::default_yaml;
+pub use secret::shown_url;
 pub use shape::schema;
 pub use sources::{Environment, Flags, TapFlags};
 pub use tokometer_settings::{Duration, FileVersion, Size};
@@ -360,7 +362,7 @@ fn changes(old: &Config, new: &Config) -> Vec<Change> {
         let is_same = from.as_ref().map(|(json, _)| json) == to.as_ref().map(|(json, _)| json);
         let shown = |value: Option<(_, String)>| value.map_or_else(|| "not set".to_owned(), |(_, shown)| shown);
         let needs_restart = !shape::is_reloaded(path);
-        (!is_same).then(|| Change { path: output::shown_path(path), from: shown(from), to: shown(to), needs_restart })
+        (!is_same).then(|| Change { path: secret::shown_path(path), from: shown(from), to: shown(to), needs_restart })
     });
     changed.collect()
 }

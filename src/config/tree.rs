@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde_yaml::Spanned;
 
-use crate::config::output::shown_path;
+use crate::config::secret::shown_path;
 use tokometer_settings::{Duration, Size};
 
 /// Where a value was set.

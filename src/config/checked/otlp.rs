@@ -6,8 +6,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::config::checked::problems::Problems;
-use crate::config::output::shown_url;
 use crate::config::raw::{self, Otlp, OtlpMetrics, OtlpTraces};
+use crate::config::secret::shown_url;
 use crate::config::sources::percent_decoded;
 use tokometer_telemetry::export::{self, Protocol};
 
