@@ -4,7 +4,6 @@
 mod capture;
 mod notebook;
 mod print;
-mod print_capture;
 mod recording;
 
 use std::io;
