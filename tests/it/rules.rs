@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use tokometer_metrics::table::{Key, Kind, TABLE};
-use tokometer_operator::fleet;
+use tokometer_operator::profile;
 use tokometer_operator::rules::{Format, rules, rules_at};
 use tokometer_telemetry::slo::Settings;
 
@@ -41,7 +41,7 @@ fn committed_rules_match_the_default_configuration() {
 
 #[test]
 fn committed_rules_and_dashboards_match_the_fleet_profile() {
-    let profile = fleet::profile(&Settings::default());
+    let profile = profile::profile(&Settings::default());
     assert!(profile.lines().count() > 50, "{profile}");
     same_as_committed("crates/telemetry/src/export/page/fleet.txt", &profile);
 }

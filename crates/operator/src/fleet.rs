@@ -1,16 +1,12 @@
-//! What a whole fleet needs of the metrics: series that are recorded for the dashboards, and the metrics that rules and
-//! dashboards read.
+//! Series that the rules record for the dashboards of a whole fleet.
 //!
 //! Histograms of hundreds of processes are too many series for a dashboard over hours. The rules record their rates,
 //! added up over the processes, and quantiles of each process. Both are derived from the dashboards' queries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::dashboards::dashboards;
 use crate::promql::{Selector, read};
-use crate::rules::expressions;
-use tokometer_metrics::table::{Kind, Metric, Scope, TABLE};
-use tokometer_telemetry::slo::Settings;
+use tokometer_metrics::table::{Kind, Metric, TABLE};
 
 /// Window of the recorded rates: four scrapes of 30 s, so that failed scrapes leave no gaps.
 const RATE: &str = "2m";
@@ -39,12 +35,10 @@ pub(crate) struct Recording {
     pub(crate) is_aggregated: bool,
 }
 
-/// The recording rules that the dashboards need.
-pub(crate) fn recordings(settings: &Settings) -> Vec<Recording> {
+/// The recording rules that these queries of the dashboards need.
+pub(crate) fn recordings<'a>(queries: impl Iterator<Item = &'a str>) -> Vec<Recording> {
     let mut used: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (selector, grouping) in
-        dashboards(settings).iter().flat_map(|dashboard| &dashboard.queries).flat_map(|query| parsed(&query.expr))
-    {
+    for (selector, grouping) in queries.flat_map(parsed) {
         if selector.name.starts_with("fleet:") || selector.name.starts_with("pod:") {
             used.entry(selector.name.clone()).or_default().extend(labels(&selector, &grouping));
         }
@@ -74,17 +68,18 @@ pub(crate) fn recordings(settings: &Settings) -> Vec<Recording> {
 }
 
 /// The selectors of an expression, each with all labels by which the expression groups.
-fn parsed(expr: &str) -> impl Iterator<Item = (Selector, Vec<String>)> + use<> {
+pub(crate) fn parsed(expr: &str) -> impl Iterator<Item = (Selector, Vec<String>)> + use<> {
     let (selectors, grouping) = read(expr).expect("a generated expression, which the tests read");
     selectors.into_iter().map(move |selector| (selector, grouping.clone()))
 }
 
-fn labels<'a>(selector: &'a Selector, grouping: &'a [String]) -> impl Iterator<Item = String> + 'a {
+/// The labels that an expression reads of a selector.
+pub(crate) fn labels<'a>(selector: &'a Selector, grouping: &'a [String]) -> impl Iterator<Item = String> + 'a {
     selector.matchers.iter().map(|(label, _, _)| label).chain(grouping).cloned()
 }
 
 /// The metric of a series.
-fn metric_of(series: &str) -> Option<&'static Metric> {
+pub(crate) fn metric_of(series: &str) -> Option<&'static Metric> {
     let is_part = |metric: &Metric| {
         let rest = series.strip_prefix(&metric.prometheus().full());
         rest.is_some_and(|rest| rest.is_empty() || metric.kind == Kind::Histogram && PARTS.contains(&rest))
@@ -93,42 +88,3 @@ fn metric_of(series: &str) -> Option<&'static Metric> {
 }
 
 const PARTS: [&str; 3] = ["_bucket", "_sum", "_count"];
-
-/// What rules and dashboards read of one metric.
-#[derive(Clone, Debug, Default)]
-struct Read {
-    buckets: bool,
-    by_rules: bool,
-    labels: BTreeSet<String>,
-}
-
-/// The metrics that rules and dashboards read, one per line: its name; `buckets` if buckets are read, and `zero` if a
-/// rule reads it; and the labels that are read, for metrics with the labels of a request.
-pub fn profile(settings: &Settings) -> String {
-    let mut all: BTreeMap<String, Read> = BTreeMap::new();
-    let of_rules = expressions(settings);
-    let dashboards = dashboards(settings);
-    let of_dashboards = dashboards.iter().flat_map(|dashboard| dashboard.expressions());
-    let recorded = recordings(settings).into_iter().map(|recording| recording.expr).collect::<BTreeSet<String>>();
-    let exprs = of_rules.into_iter().map(|expr| (!recorded.contains(&expr), expr));
-    for (by_rules, expr) in exprs.chain(of_dashboards.map(|expr| (false, expr))) {
-        for (selector, grouping) in parsed(&expr) {
-            let Some(metric) = metric_of(&selector.name) else { continue };
-            let read = all.entry(metric.prometheus().full()).or_default();
-            read.buckets |= selector.name.ends_with("_bucket");
-            read.by_rules |= by_rules;
-            if matches!(metric.scope, Scope::GenAi | Scope::Request) {
-                let used: Vec<String> = labels(&selector, &grouping).collect();
-                let keys = metric.keys().chain(metric.optional.iter().copied()).map(|key| key.label());
-                read.labels.extend(keys.filter(|key| used.iter().any(|label| label == key)).map(str::to_owned));
-            }
-        }
-    }
-    let line = |(name, read): (&String, &Read)| {
-        let flags = [(read.buckets, "buckets"), (read.by_rules, "zero")].into_iter();
-        let flags = flags.filter(|(is, _)| *is).map(|(_, flag)| flag.to_owned());
-        let words: Vec<String> = [name.clone()].into_iter().chain(flags).chain(read.labels.iter().cloned()).collect();
-        words.join(" ") + "\n"
-    };
-    all.iter().map(line).collect()
-}

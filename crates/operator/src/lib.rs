@@ -1,8 +1,10 @@
 //! What an operator installs: Prometheus rules, Grafana dashboards, and the sidecar in Kubernetes manifests.
 
+mod alerting;
 pub mod dashboards;
-pub mod fleet;
+mod fleet;
 pub mod inject;
 mod placeholder;
+pub mod profile;
 pub mod promql;
 pub mod rules;

@@ -17,10 +17,10 @@
 use tokometer_metrics::table::{Key, Metric};
 use tokometer_telemetry::slo::Settings;
 
+use crate::alerting::SLOW_SHARE;
 use crate::fleet;
 use crate::placeholder;
 use crate::placeholder::Definitions;
-use crate::rules::SLOW_SHARE;
 
 /// The processes selected by the variables.
 const SELECTED: &str = r#"job=~"$job",namespace=~"$namespace",pod=~"$pod",instance=~"$instance""#;

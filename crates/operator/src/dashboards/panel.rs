@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
+use crate::alerting::{SLOW_SHARE, burn_factor, runbook_url};
 use crate::dashboards::expression::expand;
 use crate::dashboards::schema::{Column, Link, Named, Override, Panel, Query, Shared, Style, Thresholds};
 use crate::promql::{Selector, read};
-use crate::rules::{SLOW_SHARE, burn_factor, runbook_url};
 use tokometer_telemetry::slo::{ReadingSpeed, RuleSettings};
 
 /// Minimum width, in columns, of a graph with the legend at the right.

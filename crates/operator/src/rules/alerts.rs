@@ -5,14 +5,12 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use crate::alerting::SLOW_SHARE;
 use crate::placeholder::{Definitions, expand, metric};
 use crate::rules::rule::{Group, Rule, place};
 use tokometer_metrics::table;
 use tokometer_metrics::table::{Id, Key};
 use tokometer_telemetry::slo::RuleSettings;
-
-/// A pod is slow if its median decode rate is less than this share of the median of all pods with the same model.
-pub(crate) const SLOW_SHARE: f64 = 0.7;
 
 const DEFINITION: &str = include_str!("alerts.yaml");
 

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::alerting::BURNS;
+use crate::dashboards::dashboards;
 use crate::fleet;
-use crate::rules::objective::{BURNS, burn_alert, events, number};
+use crate::rules::objective::{burn_alert, events, number};
 use crate::rules::rule::{File, Group, INTERVAL, Rule, map, runbook};
 use crate::rules::time_scale::accelerate;
 use crate::rules::{alerts, objective};
@@ -27,13 +29,13 @@ pub(super) fn stream(documents: &[Value]) -> String {
 pub(super) fn groups(settings: &Settings, time_scale: u32) -> Vec<Group> {
     let of_objectives = settings.objectives.iter().flat_map(|objective| objective::groups(&settings.rules, objective));
     let mut groups: Vec<Group> = of_objectives.chain(alerts::groups(&settings.rules)).collect();
-    groups.push(dashboards(settings));
+    groups.push(of_dashboards(settings));
     accelerate(&mut groups, time_scale);
     groups
 }
 
 /// The series that the dashboards read of a whole fleet.
-fn dashboards(settings: &Settings) -> Group {
+fn of_dashboards(settings: &Settings) -> Group {
     let rule = |of: fleet::Recording| Rule {
         record: Some(of.record),
         expr: of.expr,
@@ -41,7 +43,9 @@ fn dashboards(settings: &Settings) -> Group {
         labels: if of.is_aggregated { map(&[("instance", fleet::INSTANCE)]) } else { BTreeMap::new() },
         ..Rule::default()
     };
-    let rules = fleet::recordings(settings).into_iter().map(rule).collect();
+    let dashboards = dashboards(settings);
+    let queries = dashboards.iter().flat_map(|dashboard| &dashboard.queries).map(|query| &*query.expr);
+    let rules = fleet::recordings(queries).into_iter().map(rule).collect();
     Group { name: "tokometer-dashboards".to_owned(), interval: INTERVAL.to_owned(), rules }
 }
 

@@ -11,8 +11,7 @@ mod objective;
 mod rule;
 mod time_scale;
 
-pub(crate) use alerts::SLOW_SHARE;
-pub(crate) use rule::runbook_url;
+use crate::alerting::BURNS;
 use tokometer_metrics::closed_enum;
 use tokometer_telemetry::slo::{Objective, Settings};
 
@@ -41,16 +40,9 @@ impl Format {
     }
 }
 
-/// Burn rate, as a multiple of the allowed rate, at which the alert with this long window fires.
-pub(crate) fn burn_factor(long_window: &str, period_days: u32) -> Option<f64> {
-    let burn = objective::BURNS.iter().find(|burn| burn.long == long_window)?;
-    // Without floating-point noise, because the values are shown to users.
-    Some((burn.factor(period_days) * 1e6).round() / 1e6)
-}
-
 /// The objective's fast burn alert fires if the share of bad requests exceeds this threshold in both windows.
 pub fn fast_threshold(objective: &Objective, period_days: u32) -> f64 {
-    let [fast, ..] = objective::BURNS;
+    let [fast, ..] = BURNS;
     fast.threshold(objective, period_days)
 }
 

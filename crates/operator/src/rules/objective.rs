@@ -1,5 +1,6 @@
 //! Rules of one objective: error ratio per window, error budget, and burn rate alerts.
 
+use crate::alerting::{BURNS, HARD_FAILURE, PAGE, TICKET, Urgency};
 use crate::rules::rule::{Group, INTERVAL, Rule, STEP, map, place};
 use tokometer_metrics::table::{Id, Key, metric};
 use tokometer_telemetry::slo::{Goal, Objective, RuleSettings};
@@ -33,37 +34,6 @@ pub(super) fn number(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Urgency of an alert: a page (act now) or a ticket (act within days).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Urgency {
-    pub(super) severity: &'static str,
-    /// How long the condition must last before the alert fires (`for`).
-    pub(super) pending: &'static str,
-    /// How long the alert keeps firing after the condition ends, to avoid flapping (`keep_firing_for`).
-    keep: &'static str,
-}
-
-const PAGE: Urgency = Urgency { severity: "critical", pending: "2m", keep: "5m" };
-const TICKET: Urgency = Urgency { severity: "warning", pending: "1h", keep: "5m" };
-
-/// Two windows, and the share of the error budget that is spent within the long window at the threshold burn rate.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Burn {
-    pub(super) long: &'static str,
-    short: &'static str,
-    long_hours: f64,
-    share: f64,
-    pub(super) urgency: Urgency,
-}
-
-/// The windows of The Site Reliability Workbook, chapter 5: those of table 5-8, and 1d with 2h from its example.
-pub(super) const BURNS: [Burn; 4] = [
-    Burn { long: "1h", short: "5m", long_hours: 1.0, share: 0.02, urgency: PAGE },
-    Burn { long: "6h", short: "30m", long_hours: 6.0, share: 0.05, urgency: PAGE },
-    Burn { long: "1d", short: "2h", long_hours: 24.0, share: 0.10, urgency: TICKET },
-    Burn { long: "3d", short: "6h", long_hours: 72.0, share: 0.10, urgency: TICKET },
-];
-
 /// The windows whose ratios are recorded, each after the windows from which it is added up.
 const WINDOWS: [&str; 7] = ["5m", "30m", "1h", "2h", "6h", "1d", "3d"];
 
@@ -85,22 +55,6 @@ fn parts(window: &str) -> Option<(&'static str, u32)> {
         "3d" => ("1d", 3),
         _ => return None,
     })
-}
-
-/// Share of bad requests that counts as a total outage, regardless of the objective.
-pub(super) const HARD_FAILURE: f64 = 0.9;
-
-impl Burn {
-    /// Threshold burn rate, as a multiple of the allowed rate. At least 1: below 1, the objective is met.
-    pub(super) fn factor(&self, period_days: u32) -> f64 {
-        (self.share * f64::from(period_days) * 24.0 / self.long_hours).max(1.0)
-    }
-
-    /// Share of bad requests above which the alert fires. With a low target, the factor would require more than 100 %
-    /// bad requests, so the threshold is at most 90 %.
-    pub(super) fn threshold(&self, objective: &Objective, period_days: u32) -> f64 {
-        (self.factor(period_days) * (1.0 - objective.target)).min(HARD_FAILURE)
-    }
 }
 
 /// The rule groups of an objective.
@@ -405,12 +359,6 @@ mod tests {
     use tokometer_telemetry::slo::{Goal, Scope, Settings};
 
     #[test]
-    fn burn_factors_of_thirty_days_match_the_sre_workbook() {
-        let factors = BURNS.map(|burn| (burn.factor(30) * 1e6).round() / 1e6);
-        assert_eq!(factors, [14.4, 6.0, 3.0, 1.0]);
-    }
-
-    #[test]
     fn every_series_is_recorded_once() {
         let objective =
             Objective { name: "x".to_owned(), target: 0.99, scope: Scope::default(), goal: Goal::Availability };
@@ -423,15 +371,5 @@ mod tests {
             let period = format!("slo:sli_error:ratio_rate{period_days}d");
             assert!(recorded.iter().any(|(name, _)| *name == period), "{period_days} days");
         }
-    }
-
-    #[test]
-    fn threshold_is_at_most_ninety_percent() {
-        let objective =
-            |target| Objective { name: "x".to_owned(), target, scope: Scope::default(), goal: Goal::Availability };
-        let [fast, slow, ..] = BURNS;
-        assert!((fast.threshold(&objective(0.99), 30) - 0.144).abs() < 1e-9);
-        assert!((fast.threshold(&objective(0.9), 30) - 0.9).abs() < 1e-9);
-        assert!((slow.threshold(&objective(0.9), 30) - 0.6).abs() < 1e-9);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::alerting::runbook_url;
 use tokometer_telemetry::slo::RuleSettings;
 
 /// Evaluation interval of alerts.
@@ -86,11 +87,6 @@ impl Rule {
 /// The link from an alert to its runbook.
 pub(super) fn runbook(rules: &RuleSettings, alert: &str) -> BTreeMap<String, String> {
     runbook_url(rules, alert).map(|url| ("runbook_url".to_owned(), url)).into_iter().collect()
-}
-
-/// The URL of an alert's runbook.
-pub(crate) fn runbook_url(rules: &RuleSettings, alert: &str) -> Option<String> {
-    rules.runbook_url.as_ref().map(|base| format!("{}/{alert}.md", base.trim_end_matches('/')))
 }
 
 /// A text template that names where an alert applies, such as ` of llama in namespace prod`. Empty labels are omitted.
