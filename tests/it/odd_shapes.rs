@@ -307,3 +307,46 @@ fn response_to_an_idle_client_is_no_fault() {
     let replayed = Wire::open().client(request.as_bytes()).server(ok).server(ok);
     assert_eq!(replayed.close(Close::Finished { first: Side::Server }).records.len(), 2);
 }
+
+const JSON: &str = "content-type: application/json\r\n";
+
+/// The input tokens, and the outcome with the output tokens.
+fn counts(path: &str, headers: &str, body: &str) -> (Option<u64>, Counted) {
+    let input = responses(path, headers, body).records[0].tokens.input.map(|count| count.tokens);
+    (input, counted(path, headers, body))
+}
+
+/// A chat of two tokens with these last events.
+fn ended_by(last: &[&str]) -> String {
+    let (a, b) = (delta("a"), delta("b"));
+    sse(&[&[&*a, &*b, STOP], last, &[DONE]].concat())
+}
+
+/// new-api, dto/openai_response.go: both names of each count are always sent.
+#[test]
+fn zero_does_not_replace_a_count_under_another_name() {
+    for usage in [
+        r#"{"prompt_tokens":9,"completion_tokens":4,"total_tokens":13,"input_tokens":0,"output_tokens":0}"#,
+        r#"{"input_tokens":0,"output_tokens":0,"prompt_tokens":9,"completion_tokens":4,"total_tokens":13}"#,
+        r#"{"prompt_tokens":0,"completion_tokens":0,"input_tokens":9,"output_tokens":4}"#,
+    ] {
+        let last = format!(r#"{{"choices":[],"usage":{usage}}}"#);
+        assert_eq!(counts(CHAT, SSE, &ended_by(&[&last])), (Some(9), EXACT(4)), "{usage}");
+    }
+}
+
+/// vLLM before `prompt_tokens` in `RerankUsage`.
+#[test]
+fn total_without_a_prompt_count_is_the_input_of_routes_without_output() {
+    for (usage, input) in [
+        (r#"{"total_tokens":56}"#, Some(56)),
+        (r#"{"prompt_tokens":0,"total_tokens":56}"#, Some(56)),
+        (r#"{"total_tokens":56,"prompt_tokens":50}"#, Some(50)),
+    ] {
+        for path in ["/v1/rerank", "/v1/embeddings", "/v1/score"] {
+            let body = format!(r#"{{"id":"r","results":[],"usage":{usage}}}"#);
+            assert_eq!(counts(path, JSON, &body), (input, (Outcome::Ok, None)), "{path} {usage}");
+        }
+    }
+    assert_eq!(counts(CHAT, SSE, &ended_by(&[r#"{"choices":[],"usage":{"total_tokens":56}}"#])).0, None);
+}

@@ -57,7 +57,12 @@ pub(super) fn text() -> impl Strategy<Value = String> {
 }
 
 pub(super) fn counts() -> impl Strategy<Value = Value> {
-    prop_oneof![Just(Value::Null), (0..u64::MAX).prop_map(Value::from), (0u64..300).prop_map(Value::from)]
+    prop_oneof![
+        Just(Value::Null),
+        Just(json!(0)),
+        (0..u64::MAX).prop_map(Value::from),
+        (0u64..300).prop_map(Value::from)
+    ]
 }
 
 fn times() -> impl Strategy<Value = Value> {
@@ -116,7 +121,7 @@ prop_compose! {
 prop_compose! {
     fn chunk()(
         choices in option::weighted(0.9, vec(choice(), 0..3)),
-        usage in option::weighted(0.3, (counts(), counts(), counts(), counts(), counts())),
+        usage in option::weighted(0.3, (counts(), counts(), counts(), counts(), counts(), counts())),
         metrics in option::weighted(0.2, (times(), times(), counts())),
         timings in option::weighted(0.2, (times(), counts())),
         error in option::weighted(0.1, anything()),
@@ -130,7 +135,8 @@ prop_compose! {
         object(vec![
             ("id", Some(json!("chatcmpl-1"))), ("object", Some(json!(kind))), ("model", Some(json!("m"))),
             ("choices", choices.map(Value::from)),
-            ("usage", usage.map(|(input, output, cached, reasoning, outer)| json!({
+            ("usage", usage.map(|(input, output, cached, reasoning, outer, second)| json!({
+                "input_tokens": second,
                 "prompt_tokens": input, "completion_tokens": output, "reasoning_tokens": outer,
                 "prompt_tokens_details": {"cached_tokens": cached},
                 "completion_tokens_details": {"reasoning_tokens": reasoning},

@@ -171,6 +171,7 @@ prop_compose! {
             ("model_version", only("triton", json!("1"))), ("text_output", text.filter(|_| is == "triton")),
             ("usage", only("openai", object(vec![
                 ("prompt_tokens", input.clone()), ("completion_tokens", output.clone()), ("prompt_tokens_details", Some(details)),
+                ("total_tokens", output.clone()),
             ]))),
             ("meta_info", only("sglang", object(vec![
                 ("prompt_tokens", input.clone()), ("completion_tokens", output), ("cached_tokens", cached),

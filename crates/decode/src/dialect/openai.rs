@@ -280,7 +280,7 @@ pub(super) static INPUT_ONLY: Keys<Place> = Keys::new(&[
     ("id", Place::Id),
     ("object", Place::Object),
     ("model", Place::Model),
-    ("usage", Place::Usage),
+    ("usage", Place::InputUsage),
     ("kv_transfer_params", Place::VllmMark),
     // SGLang `/encode`, `/classify`.
     ("meta_info", Place::MetaInfo),
@@ -291,6 +291,19 @@ pub(super) static INPUT_ONLY: Keys<Place> = Keys::new(&[
     ("error", Place::Error),
     ("error_type", Place::OuterErrorType),
     ("type", Place::FlatErrorType),
+]);
+
+/// `usage`. Without output, the total is the input: older vLLM sends only the total in `/rerank`.
+pub(super) static INPUT_USAGE: Keys<Place> = Keys::new(&[
+    ("prompt_tokens", Place::PromptTokens),
+    ("completion_tokens", Place::CompletionTokens),
+    ("prompt_tokens_details", Place::PromptDetails),
+    ("cached_tokens", Place::CachedTokens),
+    ("input_tokens", Place::PromptTokens),
+    ("input_tokens_details", Place::PromptDetails),
+    ("promptTokens", Place::PromptTokens),
+    ("inputTokens", Place::PromptTokens),
+    ("total_tokens", Place::SpareInput),
 ]);
 
 /// One element of a body that is an array. Each element reports its input tokens in SGLang's `/v1/rerank`, and in its
@@ -307,4 +320,4 @@ pub(super) static INPUT_META: Keys<Place> =
 pub(super) static INPUT_TOKENS: Keys<Place> = Keys::new(&[("input_tokens", Place::PromptTokens)]);
 
 /// `meta.billed_units`
-pub(super) static BILLED_UNITS: Keys<Place> = Keys::new(&[("input_tokens", Place::BilledTokens)]);
+pub(super) static BILLED_UNITS: Keys<Place> = Keys::new(&[("input_tokens", Place::SpareInput)]);

@@ -335,8 +335,10 @@ places! {
     InputTokens: Object(&openai::INPUT_TOKENS),
     /// `meta.billed_units`
     BilledUnits: Object(&openai::BILLED_UNITS),
-    /// `meta.billed_units.input_tokens`
-    BilledTokens: Number,
+    /// `usage` of such a body
+    InputUsage: Object(&openai::INPUT_USAGE),
+    /// Prompt tokens, in a key that is used only if no other key has them
+    SpareInput: Number,
 
     /// The whole response of `/inference/v1/generate`
     VllmGenerate: Object(&openai::VLLM_GENERATE),

@@ -137,9 +137,9 @@ impl Draft {
         }
     }
 
-    /// Sets a count unless a preferred key has already set it.
+    /// Sets a count unless another key has already set it to a positive value.
     pub(super) fn put_if_absent(&mut self, count: Place, value: u64) {
-        if self.count(count).is_none() {
+        if self.count(count).is_none_or(|kept| kept == 0) {
             self.put(count, value);
         }
     }

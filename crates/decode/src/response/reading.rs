@@ -185,7 +185,7 @@ impl Sink<Place> for ResponseState {
             (Place::TokenId, _) => self.draft.add(Place::TokenId, 1),
             (Place::LogprobList, b'[') => self.draft.add(Place::Logprob, 0),
             (Place::Logprob, _) => self.draft.add(Place::Logprob, 1),
-            (Place::Usage | Place::CohereUsage, b'{') => self.draft.facts.set(Flag::Usage),
+            (Place::Usage | Place::InputUsage | Place::CohereUsage, b'{') => self.draft.facts.set(Flag::Usage),
             (Place::MessageUsage, b'{') => {
                 self.draft.facts.set(Flag::Usage);
                 self.draft.facts.set(Flag::CachedApart);
@@ -366,7 +366,7 @@ impl ResponseState {
         let draft = &mut self.draft;
         match place {
             Place::OuterReasoningTokens => draft.put_if_absent(Place::ReasoningTokens, tokens),
-            Place::BilledTokens => draft.put_if_absent(Place::PromptTokens, tokens),
+            Place::SpareInput => draft.put_if_absent(Place::PromptTokens, tokens),
             Place::CounterInput => draft.add_input(tokens),
             Place::CounterCached => draft.add(Place::CachedTokens, tokens),
             Place::CounterReasoning => draft.add(Place::ReasoningTokens, tokens),
@@ -375,6 +375,8 @@ impl ResponseState {
                 draft.facts.set(Flag::Running);
                 draft.add_output(tokens);
             }
+            // Another name of the same count may be present but zero (new-api).
+            _ if tokens == 0 => draft.put_if_absent(place, 0),
             _ => draft.put(place, tokens),
         }
     }

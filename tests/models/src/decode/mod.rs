@@ -4,7 +4,7 @@ mod named;
 mod native;
 
 use serde_json::Value;
-use tokometer_decode::{Channels, EngineTiming, FinishReason, Framing, Route, StreamEvent, TokenParts, Usage};
+use tokometer_decode::{Channels, EngineTiming, FinishReason, Framing, Route, StreamEvent, Usage};
 
 /// The events of a whole body; for `Messages`, one message per line.
 pub fn events(route: Route, framing: Framing, body: &[u8]) -> Vec<StreamEvent> {
@@ -129,7 +129,8 @@ fn of_value(route: Route, framing: Framing, value: &Value, transcribes: bool) ->
         return event;
     }
     event.error = is_error(&value["error"]) || value["object"] == "error";
-    event.usage = value["usage"].is_object().then(|| usage(&value["usage"], event.choices == 0));
+    event.usage =
+        value["usage"].is_object().then(|| Usage { total: event.choices == 0, ..named::token_usage(&value["usage"]) });
     event.timing = timing(&value["metrics"], if is_openai { &value["timings"] } else { &Value::Null });
     let of_dynamo = &value["nvext"]["timing"];
     if is_openai && of_dynamo.is_object() {
@@ -244,36 +245,6 @@ fn add(sum: &mut Option<u32>, list: Option<&Vec<Value>>) {
     if let Some(list) = list {
         *sum = Some(sum.unwrap_or(0) + list.len() as u32);
     }
-}
-
-fn usage(usage: &Value, total: bool) -> Usage {
-    Usage {
-        input: integer(&usage["prompt_tokens"]).or(integer(&usage["input_tokens"])),
-        output: integer(&usage["completion_tokens"]).or(integer(&usage["output_tokens"])),
-        cached: integer(&usage["prompt_tokens_details"]["cached_tokens"])
-            .or(integer(&usage["cached_tokens"]))
-            .or(integer(&usage["prompt_cache_hit_tokens"])),
-        reasoning: integer(&usage["completion_tokens_details"]["reasoning_tokens"])
-            .or(integer(&usage["completion_tokens_details"]["thinking_tokens"]))
-            .or(integer(&usage["reasoning_tokens"])),
-        parts: TokenParts {
-            cache_creation: integer(&usage["prompt_tokens_details"]["cache_write_tokens"])
-                .or(integer(&usage["prompt_tokens_details"]["created_cache_tokens"])),
-            input_audio: modality(usage, "audio"),
-            input_image: modality(usage, "image"),
-            input_video: modality(usage, "video"),
-            output_audio: integer(&usage["completion_tokens_details"]["audio_tokens"]),
-        },
-        total,
-        early: false,
-        cached_apart: false,
-    }
-}
-
-/// OpenAI's `audio_tokens`, vLLM's `multimodal_tokens.audio`.
-fn modality(usage: &Value, name: &str) -> Option<u64> {
-    let details = &usage["prompt_tokens_details"];
-    integer(&details[format!("{name}_tokens")]).or(integer(&details["multimodal_tokens"][name]))
 }
 
 fn timing(metrics: &Value, timings: &Value) -> Option<EngineTiming> {

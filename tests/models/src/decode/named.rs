@@ -166,12 +166,12 @@ fn response(event: &mut StreamEvent, response: &Value) {
     }
 }
 
-/// `usage` with the key names of the Responses API or of chats. If both names of a count are present, the later one
-/// wins.
-fn token_usage(usage: &Value) -> Usage {
+/// `usage` with the key names of the Responses API or of chats. If several names of a count are present, the last
+/// positive value wins.
+pub(super) fn token_usage(usage: &Value) -> Usage {
     let mut read = Usage { total: true, ..Usage::default() };
     let mut outer_reasoning = None;
-    let set = |place: &mut Option<u64>, value: &Value| *place = super::integer(value).or(*place);
+    let set = |place: &mut Option<u64>, value: &Value| *place = preferred(super::integer(value), *place);
     for (key, value) in usage.as_object().into_iter().flatten() {
         match key.as_str() {
             "input_tokens" | "prompt_tokens" | "promptTokens" | "inputTokens" => set(&mut read.input, value),
@@ -208,7 +208,12 @@ fn token_usage(usage: &Value) -> Usage {
             _ => {}
         }
     }
-    Usage { reasoning: read.reasoning.or(outer_reasoning), ..read }
+    Usage { reasoning: preferred(read.reasoning, outer_reasoning), ..read }
+}
+
+/// The first count, unless it is zero and the other is known.
+pub(super) fn preferred(first: Option<u64>, other: Option<u64>) -> Option<u64> {
+    first.filter(|count| *count > 0).or(other).or(first)
 }
 
 fn content_block(event: &mut StreamEvent, block: &Value) {

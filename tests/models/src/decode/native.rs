@@ -1,5 +1,6 @@
 //! The naive model of the engines' own routes.
 
+use super::named::preferred;
 use serde_json::Value;
 use tokometer_decode::{Channels, Counter, EngineTiming, FinishReason, Route, StreamEvent, Usage};
 
@@ -244,9 +245,11 @@ fn input_only(sums: &mut Sums, response: &Value) {
     let total = sums.event.choices == 0;
     let (computed, billed) = (&response["meta"]["tokens"], &response["meta"]["billed_units"]);
     if response["usage"].is_object() {
-        sums.event.usage = Some(super::usage(&response["usage"], total));
+        let usage = super::named::token_usage(&response["usage"]);
+        let input = preferred(usage.input, super::integer(&response["usage"]["total_tokens"]));
+        sums.event.usage = Some(Usage { input, total, ..usage });
     } else if computed.is_object() || billed.is_object() {
-        let input = super::integer(&computed["input_tokens"]).or(super::integer(&billed["input_tokens"]));
+        let input = preferred(super::integer(&computed["input_tokens"]), super::integer(&billed["input_tokens"]));
         sums.event.usage = Some(Usage { input, total, ..Usage::default() });
     }
 }
