@@ -335,6 +335,18 @@ fn zero_does_not_replace_a_count_under_another_name() {
     }
 }
 
+/// MiniMax v2: the last event has the whole text in `message`.
+#[test]
+fn message_without_a_delta_after_deltas_repeats_the_text() {
+    let tokens = ["a", "b", "c"].map(delta);
+    let last = format!(
+        r#"{{"id":"c","choices":[{{"index":0,"finish_reason":"stop","message":{{"role":"assistant","content":"abc"}}}}],"usage":{}}}"#,
+        used(9, 3)
+    );
+    let body = sse(&tokens.iter().map(String::as_str).chain([&*last]).collect::<Vec<_>>());
+    assert_eq!((chunks(CHAT, SSE, &body), counted(CHAT, SSE, &body)), ((3, Outcome::Ok), EXACT(3)));
+}
+
 /// vLLM before `prompt_tokens` in `RerankUsage`.
 #[test]
 fn total_without_a_prompt_count_is_the_input_of_routes_without_output() {

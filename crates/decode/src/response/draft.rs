@@ -85,6 +85,16 @@ impl Facts {
         }
     }
 
+    /// True if a delta has text.
+    pub(super) fn is_delta_with_text(&self) -> bool {
+        self.has(Flag::Delta) && !self.channels.is_empty()
+    }
+
+    /// Removes the channels of `message`: without a `delta`, it may repeat the text of earlier events (MiniMax).
+    pub(super) fn ignore_message(&mut self) {
+        self.flags &= !(0xff << MESSAGE);
+    }
+
     /// The non-empty channels. A `message` next to a `delta` repeats the text so far (Perplexity).
     fn all_channels(&self) -> Channels {
         let message = if self.has(Flag::Delta) { 0 } else { (self.flags >> MESSAGE) as u8 };

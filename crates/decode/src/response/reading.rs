@@ -12,6 +12,9 @@ use crate::{Channels, EngineFacts, FinishReason, ResponseText, StreamEvent, Text
 /// The keys that may contain the error type, in increasing priority.
 const RANKS: [Place; 4] = [Place::FlatErrorType, Place::ErrorCode, Place::OuterErrorType, Place::ErrorType];
 
+/// An event with an error has ended, so `error_type` is final.
+const FINAL: u8 = u8::MAX;
+
 /// The decoded state of one response.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ResponseState {
@@ -19,10 +22,8 @@ pub(crate) struct ResponseState {
     id: Capture<128>,
     model: Capture<128>,
     error_type: Capture<48>,
-    /// 0: no error type; otherwise one plus the index in [`RANKS`] of the key that `error_type` was read from.
+    /// 0: no error type; [`FINAL`]; otherwise one plus the index in [`RANKS`] of the key that `error_type` was read from.
     error_rank: u8,
-    /// An event with an error has ended: `error_type` is final.
-    error_closed: bool,
     /// A finish reason, a kind of event or object, a fingerprint or a role. Longer values are truncated and so match no
     /// known word.
     word: Capture<{ kind::LONGEST }>,
@@ -31,12 +32,14 @@ pub(crate) struct ResponseState {
     transcribes: bool,
     /// A text or a status of the API was found, possibly empty.
     known: bool,
+    /// An event had a delta with text.
+    has_deltas: bool,
 }
 
 impl ResponseState {
     /// Prefetches the memory that the next event needs.
     pub(crate) fn warm(&self) {
-        let settled = [self.id.is_settled(), self.model.is_settled(), self.error_closed, self.transcribes];
+        let settled = [self.id.is_settled(), self.model.is_settled(), self.error_rank == 0, self.transcribes];
         black_box((settled, self.error_type.is_settled(), self.engine, self.draft.facts, self.draft.is_plain()));
     }
 
@@ -52,7 +55,7 @@ impl ResponseState {
 
     /// The type of the first error.
     pub(crate) fn error_type(&self) -> Option<&str> {
-        if self.error_closed { self.error_type.text() } else { None }
+        if self.error_rank == FINAL { self.error_type.text() } else { None }
     }
 
     /// The engine marks found so far.
@@ -67,7 +70,7 @@ impl ResponseState {
 
     /// The facts of the current event, if they are everything known about it.
     pub(crate) fn plain_facts(&self) -> Option<Facts> {
-        let settled = self.error_rank == 0 || self.error_closed;
+        let settled = matches!(self.error_rank, 0 | FINAL);
         (self.draft.is_plain() && settled).then_some(self.draft.facts)
     }
 
@@ -91,7 +94,7 @@ impl ResponseState {
         self.id = Capture::default();
         self.error_type = Capture::default();
         self.error_rank = 0;
-        self.error_closed = false;
+        self.has_deltas = false;
     }
 
     /// The current event.
@@ -102,13 +105,17 @@ impl ResponseState {
     /// Ends the current event and prepares for the next.
     pub(crate) fn take(&mut self, malformed: bool) -> StreamEvent {
         self.draft.facts.kind = self.draft.facts.kind.in_session(self.transcribes);
+        if self.has_deltas {
+            self.draft.facts.ignore_message();
+        }
         let event = self.draft.event(malformed);
+        self.has_deltas |= self.draft.facts.is_delta_with_text() && !malformed && !self.is_ping();
         self.draft.clear();
         self.id.begin();
         self.model.begin();
-        if !self.error_closed {
+        if self.error_rank != FINAL {
             if event.error {
-                self.error_closed = true;
+                self.error_rank = FINAL;
             } else {
                 self.error_type.clear();
                 self.error_rank = 0;
@@ -140,7 +147,7 @@ impl ResponseState {
                 self.draft.facts.kind = Kind::from_wire(word);
                 // An event type never begins with a capital letter. A `type` that does is the type of an error without
                 // an envelope (SGLang).
-                if word.first().is_some_and(u8::is_ascii_uppercase) && self.error_rank == 0 && !self.error_closed {
+                if word.first().is_some_and(u8::is_ascii_uppercase) && self.error_rank == 0 {
                     self.error_type.clear();
                     self.error_type.push(word);
                     self.error_type.settle();
@@ -277,7 +284,7 @@ impl Sink<Place> for ResponseState {
             Place::Model => self.model.begin(),
             Place::ErrorType | Place::OuterErrorType | Place::ErrorCode | Place::FlatErrorType => {
                 let rank = rank(place);
-                let wanted = !self.error_closed && rank > self.error_rank;
+                let wanted = rank > self.error_rank;
                 if wanted {
                     self.error_type.clear();
                     self.error_rank = rank;

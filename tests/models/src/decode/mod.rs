@@ -21,9 +21,18 @@ pub fn events(route: Route, framing: Framing, body: &[u8]) -> Vec<StreamEvent> {
         Framing::Ndjson | Framing::Messages => text.split('\n').map(str::to_owned).collect(),
         Framing::Sse => datas(body),
     };
-    let mut transcribes = false;
+    let mut past = Past::default();
     let datas = datas.iter().filter(|data| !data.trim().is_empty());
-    datas.filter_map(|data| event(route, framing, data, &mut transcribes)).collect()
+    datas.filter_map(|data| event(route, framing, data, &mut past)).collect()
+}
+
+/// What earlier events determine.
+#[derive(Default)]
+struct Past {
+    /// The session is a transcription session.
+    transcribes: bool,
+    /// An event had a delta with text.
+    has_deltas: bool,
 }
 
 fn is_whole(text: &str) -> bool {
@@ -62,23 +71,23 @@ fn datas(body: &[u8]) -> Vec<String> {
     datas
 }
 
-/// The event in `data`; `None` for keep-alives. `transcribes` stores whether the session is a transcription session.
-fn event(route: Route, framing: Framing, data: &str, transcribes: &mut bool) -> Option<StreamEvent> {
+/// The event in `data`; `None` for keep-alives.
+fn event(route: Route, framing: Framing, data: &str, past: &mut Past) -> Option<StreamEvent> {
     if framing == Framing::Sse && data.to_ascii_uppercase().starts_with("[DONE]") {
         return Some(StreamEvent { done: true, ..StreamEvent::default() });
     }
     match serde_json::from_str::<Value>(data) {
         Ok(value) => {
-            *transcribes = named::transcribes(route, framing, &value).unwrap_or(*transcribes);
+            past.transcribes = named::transcribes(route, framing, &value).unwrap_or(past.transcribes);
             let is_ping = named::is_ping(route, framing, &value);
-            (!is_ping).then(|| of_value(route, framing, &value, *transcribes))
+            (!is_ping).then(|| of_value(route, framing, &value, past))
         }
         Err(_) => Some(StreamEvent { malformed: true, ..StreamEvent::default() }),
     }
 }
 
 /// The event for this JSON value.
-fn of_value(route: Route, framing: Framing, value: &Value, transcribes: bool) -> StreamEvent {
+fn of_value(route: Route, framing: Framing, value: &Value, past: &mut Past) -> StreamEvent {
     if let Some(event) = native::of_value(route, value) {
         return event;
     }
@@ -109,11 +118,13 @@ fn of_value(route: Route, framing: Framing, value: &Value, transcribes: bool) ->
         add(&mut event.logprobs, choice["logprobs"]["tokens"].as_array());
     }
     event.role |= whole.role;
-    if !has_delta {
-        event.channels.insert(whole.channels);
-    }
+    let before = past.has_deltas;
     if route == Route::Chat {
         native::predictions(value).for_each(|text| mark(&mut event, text, Channels::CONTENT));
+    }
+    past.has_deltas |= has_delta && !event.channels.is_empty();
+    if !has_delta && !before {
+        event.channels.insert(whole.channels);
     }
     let is_openai = matches!(route, Route::Chat | Route::Completions);
     event.progress = is_openai && value["prompt_progress"].is_object();
@@ -125,7 +136,7 @@ fn of_value(route: Route, framing: Framing, value: &Value, transcribes: bool) ->
                 .or(timing(&Value::Null, &value["response"]["timings"])),
             _ => None,
         };
-        named::read(&mut event, route, framing, value, transcribes);
+        named::read(&mut event, route, framing, value, past.transcribes);
         return event;
     }
     event.error = is_error(&value["error"]) || value["object"] == "error";
