@@ -362,3 +362,13 @@ fn total_without_a_prompt_count_is_the_input_of_routes_without_output() {
     }
     assert_eq!(counts(CHAT, SSE, &ended_by(&[r#"{"choices":[],"usage":{"total_tokens":56}}"#])).0, None);
 }
+
+#[test]
+fn status_is_compared_without_case_and_an_unknown_one_is_no_empty_response() {
+    for status in ["completed", "COMPLETED", "succeeded", "Queued"] {
+        let body = format!(
+            r#"{{"id":"r","object":"response","status":"{status}","output":[{{"content":[{{"type":"output_text","text":"a"}}]}}]}}"#
+        );
+        assert_eq!(counted("/v1/responses", JSON, &body), (Outcome::Ok, None), "{status}");
+    }
+}

@@ -129,8 +129,8 @@ impl ResponseState {
     }
 
     fn word_is_complete(&mut self, place: Place) {
-        self.known |= place == Place::Status;
         let word = self.word.bytes();
+        let is_one_of = |words: &[&str]| words.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()));
         match place {
             Place::FinishReason | Place::StopType => {
                 let reason = FinishReason::from_wire(word).map(|reason| match reason {
@@ -154,10 +154,14 @@ impl ResponseState {
                     self.error_rank = rank(Place::FlatErrorType);
                 }
             }
-            Place::Status if matches!(word, b"completed" | b"incomplete" | b"failed" | b"cancelled") => {
+            Place::Status if is_one_of(&["completed", "incomplete", "failed", "cancelled"]) => {
+                self.known = true;
                 self.draft.status = FinishReason::from_wire(word);
             }
-            Place::Status if matches!(word, b"queued" | b"in_progress") => self.draft.facts.set(Flag::Pending),
+            Place::Status if is_one_of(&["queued", "in_progress"]) => {
+                self.known = true;
+                self.draft.facts.set(Flag::Pending);
+            }
             Place::StatusReason => {
                 self.draft.status_reason = FinishReason::from_wire(word).or(self.draft.status_reason);
             }

@@ -156,9 +156,10 @@ fn response(event: &mut StreamEvent, response: &Value) {
     let reasons = [&response["incomplete_details"], &response["status_details"]];
     let reason = reasons.iter().rev().find_map(|details| details["reason"].as_str()).filter(|word| !word.is_empty());
     event.error |= reasons.iter().any(|details| super::is_error(&details["error"]));
-    let ended = response["status"].as_str().filter(|status| !["in_progress", "queued"].contains(status));
-    event.pending |= response["status"].is_string() && ended.is_none();
-    let known = ended.filter(|status| ["completed", "incomplete", "failed", "cancelled"].contains(status));
+    let status = response["status"].as_str().map(str::to_ascii_lowercase);
+    let status_of = |words: &[&'static str]| words.iter().copied().find(|word| status.as_deref() == Some(word));
+    event.pending |= status_of(&["in_progress", "queued"]).is_some();
+    let known = status_of(&["completed", "incomplete", "failed", "cancelled"]);
     let word = |word: Option<&str>| FinishReason::from_wire(word?.as_bytes());
     word(reason).or(word(known)).into_iter().for_each(|reason| event.finishes.push(reason));
     if response["usage"].is_object() {
