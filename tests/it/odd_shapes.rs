@@ -347,6 +347,23 @@ fn message_without_a_delta_after_deltas_repeats_the_text() {
     assert_eq!((chunks(CHAT, SSE, &body), counted(CHAT, SSE, &body)), ((3, Outcome::Ok), EXACT(3)));
 }
 
+/// LiteLLM documents `POST /completions`.
+#[test]
+fn completions_without_a_prefix_may_have_the_format_of_openai() {
+    let token = r#"{"id":"c","object":"text_completion","choices":[{"index":0,"text":"a","finish_reason":null}]}"#;
+    let stop = r#"{"id":"c","object":"text_completion","choices":[{"index":0,"text":"","finish_reason":"stop"}]}"#;
+    for path in ["/completions", COMPLETIONS] {
+        let body = sse(&[token, token, stop, &total(9, 3), DONE]);
+        assert_eq!(
+            (chunks(path, SSE, &body), counts(path, SSE, &body)),
+            ((2, Outcome::Ok), (Some(9), EXACT(3))),
+            "{path}"
+        );
+        let body = format!(r#"{{"id":"c","choices":[{{"text":"a","finish_reason":"stop"}}],"usage":{}}}"#, used(9, 3));
+        assert_eq!(counts(path, JSON, &body), (Some(9), EXACT(3)), "{path}");
+    }
+}
+
 /// vLLM before `prompt_tokens` in `RerankUsage`.
 #[test]
 fn total_without_a_prompt_count_is_the_input_of_routes_without_output() {

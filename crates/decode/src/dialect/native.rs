@@ -82,10 +82,17 @@ pub(super) static DETAILS: Keys<Place> = Keys::new(&[
 
 /// The whole event or body, or an error instead; several prompts yield an array. Versions before `stop_type` (December
 /// 2024) send the `stopped_` keys.
+///
+/// The path `/completions` is also used by servers of the OpenAI format (LiteLLM), so the keys include those of
+/// completions.
 pub(super) static LLAMA_CPP: Keys<Place> = Keys::new(&[
+    ("id", Place::Id),
+    ("object", Place::Object),
+    ("model", Place::Model),
+    ("choices", Place::CompletionChoices),
+    ("usage", Place::Usage),
     ("index", Place::Index),
     ("content", Place::Content),
-    ("model", Place::Model),
     ("tokens_predicted", Place::TokensPredicted),
     ("tokens_evaluated", Place::CounterInput),
     ("stop", Place::Stop),

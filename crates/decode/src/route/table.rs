@@ -99,7 +99,7 @@ routes! {
         dialect: Dialect::Same(Place::Tgi),
     }
 
-    /// llama.cpp's own `/completion`, and `/completions` without a prefix.
+    /// llama.cpp's own `/completion`, and `/completions` without a prefix, also in OpenAI's format.
     LlamaCompletion = "llama_completion": GENERATES {
         limits: Limits::N_PREDICT.and(Limits::MAX_TOKENS),
         more_limits: Limits::OF_COMPLETIONS,

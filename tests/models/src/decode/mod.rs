@@ -98,24 +98,15 @@ fn of_value(route: Route, framing: Framing, value: &Value, past: &mut Past) -> S
     let is_transcript = matches!(route, Route::AudioTranscription | Route::AudioTranslation);
     let has_choices = !named::is_named(route) || is_transcript && framing != Framing::Json;
     for choice in value["choices"].as_array().into_iter().flatten().filter(|choice| has_choices && choice.is_object()) {
-        event.choices += 1;
-        event.choice = integer(&choice["index"]).and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
         match route {
-            Route::Completions | Route::VllmGenerate => {
-                has_delta |= choice["text"].is_string() || choice["text"].is_array() || choice["text"].is_object();
-                mark(&mut event, &choice["text"], Channels::CONTENT);
-            }
+            Route::Completions | Route::VllmGenerate => has_delta |= completion_choice(&mut event, choice),
             _ => {
                 has_delta |= choice["delta"].is_object();
                 message(&mut event, &choice["delta"]);
                 message(&mut whole, &choice["message"]);
+                any_choice(&mut event, choice);
             }
         }
-        finish(&mut event, &choice["finish_reason"]);
-        let token_ids = choice["token_ids"].as_array();
-        add(&mut event.token_ids, token_ids);
-        add(&mut event.logprobs, choice["logprobs"]["content"].as_array());
-        add(&mut event.logprobs, choice["logprobs"]["tokens"].as_array());
     }
     event.role |= whole.role;
     let before = past.has_deltas;
@@ -150,6 +141,24 @@ fn of_value(route: Route, framing: Framing, value: &Value, past: &mut Past) -> S
         timing.prefill_ms = float(&of_dynamo["prefill_time_ms"]).or(timing.prefill_ms);
     }
     event
+}
+
+/// Reads a choice of a completion. Returns true if it has a text, possibly empty.
+fn completion_choice(event: &mut StreamEvent, choice: &Value) -> bool {
+    let text = &choice["text"];
+    mark(event, text, Channels::CONTENT);
+    any_choice(event, choice);
+    text.is_string() || text.is_array() || text.is_object()
+}
+
+/// Reads what choices of chats and of completions have.
+fn any_choice(event: &mut StreamEvent, choice: &Value) {
+    event.choices += 1;
+    event.choice = integer(&choice["index"]).and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
+    finish(event, &choice["finish_reason"]);
+    add(&mut event.token_ids, choice["token_ids"].as_array());
+    add(&mut event.logprobs, choice["logprobs"]["content"].as_array());
+    add(&mut event.logprobs, choice["logprobs"]["tokens"].as_array());
 }
 
 /// A reason, or an object with the reason as its type. `cancelled` means that the engine gave up.

@@ -36,6 +36,9 @@ struct Sums {
     timing: EngineTiming,
     timed: bool,
     special: bool,
+    /// A choice of an OpenAI completion has a text, possibly empty.
+    empty_delta: bool,
+    usage: Option<Usage>,
     inputs: Vec<u64>,
     outputs: Vec<u64>,
     cached: Option<u64>,
@@ -59,6 +62,10 @@ impl Sums {
             self.event.channels = Channels::default();
         }
         self.event.timing = self.timed.then_some(self.timing);
+        if let Some(usage) = self.usage {
+            self.event.usage = Some(Usage { total: self.event.choices == 0, ..usage });
+        }
+        self.event.empty_delta = self.empty_delta && !self.event.progress && self.event.channels.is_empty();
         self.event
     }
 
@@ -170,6 +177,11 @@ fn llama_cpp(sums: &mut Sums, response: &Value) {
     sums.says(&response["content"], Channels::CONTENT);
     sums.index(response);
     sums.error(response);
+    sums.event.error |= response["object"] == "error";
+    let choices = response["choices"].as_array().into_iter().flatten().filter(|choice| choice.is_object());
+    sums.empty_delta |= choices.fold(false, |delta, choice| super::completion_choice(&mut sums.event, choice) | delta);
+    sums.usage =
+        Some(&response["usage"]).filter(|usage| usage.is_object()).map(super::named::token_usage).or(sums.usage);
     if let Some(stop) = response["stop"].as_bool() {
         sums.response(stop);
     }
