@@ -137,3 +137,12 @@ fn lmdeploy_sends_new_text_with_a_running_count() {
     let replayed = response_complete("/generate", r#"{"prompt":"x"}"#, "", &event("a🙂", 4, r#"{"type":"length"}"#));
     assert_eq!((output(only(&replayed)), input(only(&replayed))), (Some((4, "native_counter")), Some(9)));
 }
+
+/// LightLLM (api_lightllm.py): the texts are a list.
+#[test]
+fn body_with_a_list_of_texts_is_read() {
+    let body = r#"{"generated_text":["a b c"],"count_output_tokens":3,"finish_reason":"stop","prompt_tokens":9}"#;
+    let replayed = response_complete("/generate", r#"{"inputs":"Count."}"#, "", body);
+    let record = only(&replayed);
+    assert_eq!((record.outcome, output(record), input(record)), (Outcome::Ok, Some((3, "native_counter")), Some(9)));
+}

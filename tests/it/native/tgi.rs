@@ -97,3 +97,19 @@ fn details_of_a_body_are_decoded_without_prompt_tokens() {
         "there is output, but the response has no token count"
     );
 }
+
+/// LightLLM (api_lightllm.py): the text and the details of the last event are `null`.
+#[test]
+fn finish_reason_without_details_ends_the_stream() {
+    let event = |text: &str, rest: &str| {
+        format!(
+            r#"{{"token":{{"id":7,"text":"{text}","logprob":-0.5,"special":false,"count_output_tokens":1,"prompt_tokens":9}},"generated_text":null,{rest},"details":null}}"#
+        )
+    };
+    let open = r#""finished":false,"finish_reason":null"#;
+    let last = event(" b", r#""finished":true,"finish_reason":"stop""#);
+    let replayed = streamed("/generate_stream", r#"{"inputs":"Count."}"#, &[&event("a", open), &last]);
+    let record = only(&replayed);
+    assert_eq!((record.outcome, output(record)), (Outcome::Ok, Some((2, "token_ids"))));
+    assert_eq!(finishes(record), ["stop"]);
+}

@@ -20,6 +20,9 @@ pub(super) static GENERATE: Keys<Place> = Keys::new(&[
     ("error_type", Place::OuterErrorType),
     ("object", Place::Object),
     ("type", Place::FlatErrorType),
+    // LightLLM: `generated_text` is a list.
+    ("prompt_tokens", Place::CounterInput),
+    ("count_output_tokens", Place::TotalOutput),
     // TGI: both are `null` until the last event; `details` requires `parameters.details`.
     ("generated_text", Place::GeneratedText),
     ("details", Place::Details),
@@ -58,6 +61,8 @@ pub(super) static TGI: Keys<Place> = Keys::new(&[
     // Both are `null` until the last event; `details` requires `parameters.details`.
     ("generated_text", Place::GeneratedText),
     ("details", Place::Details),
+    // LightLLM: both above are always `null`.
+    ("finish_reason", Place::FinishReason),
     // The only content of `/vertex` responses.
     ("predictions", Place::PredictedTexts),
     ("error", Place::Error),

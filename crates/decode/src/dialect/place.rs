@@ -286,8 +286,8 @@ places! {
     TgiToken: Object(&native::TGI_TOKEN),
     /// `token.special`
     Special: Mark,
-    /// `generated_text`
-    GeneratedText: Text,
+    /// `generated_text`: a text, or a list of texts (LightLLM)
+    GeneratedText: Texts(&openai::CONTENT_PART, Place::ContentPart),
     /// `details`
     Details: Object(&native::DETAILS),
     /// The whole response of `/completion` or `/infill` (llama.cpp): one object or an array.

@@ -234,10 +234,12 @@ impl Sink<Place> for ResponseState {
             (Place::MetaInfo, b'{') => self.response(),
             (Place::TgiToken, b'{') => self.draft.add(Place::TokenId, 1),
             (Place::Special, b't') => self.draft.facts.set(Flag::Special),
-            (Place::GeneratedText, b'"' | b'n') => {
+            (Place::GeneratedText, b'"' | b'n' | b'[') => {
                 self.response();
-                self.engine.insert(EngineFacts::TGI);
-                if first == b'"' {
+                if first != b'[' {
+                    self.engine.insert(EngineFacts::TGI);
+                }
+                if first != b'n' {
                     self.draft.facts.set(Flag::Ended);
                 }
             }

@@ -118,6 +118,8 @@ fn generate(sums: &mut Sums, response: &Value) {
     sums.error(response);
     sums.event.error |= response["object"] == "error";
     generated_text(sums, response);
+    sums.input(&response["prompt_tokens"]);
+    sums.output(&response["count_output_tokens"], false);
     meta_info(sums, &response["meta_info"]);
     for predicted in predictions(response).filter(|predicted| predicted.is_object()) {
         sums.says(&predicted["text"], Channels::CONTENT);
@@ -151,10 +153,10 @@ fn meta_info(sums: &mut Sums, meta: &Value) {
 }
 
 fn generated_text(sums: &mut Sums, response: &Value) {
-    if let Some(text @ (Value::Null | Value::String(_))) = response.get("generated_text") {
-        sums.response(text.is_string());
-        sums.says(text, Channels::CONTENT);
+    if let Some(text @ (Value::Null | Value::String(_) | Value::Array(_))) = response.get("generated_text") {
+        sums.response(!text.is_null());
     }
+    sums.says(&response["generated_text"], Channels::CONTENT);
     let details = &response["details"];
     sums.finish(&details["finish_reason"]);
     sums.input(&details["input_length"]);
@@ -170,6 +172,7 @@ fn tgi(sums: &mut Sums, response: &Value) {
     sums.says(&token["text"], Channels::CONTENT);
     predictions(response).for_each(|text| sums.says(text, Channels::CONTENT));
     generated_text(sums, response);
+    sums.finish(&response["finish_reason"]);
     sums.error(response);
 }
 
