@@ -230,3 +230,19 @@ fn responses_over_a_websocket_are_requests_of_their_own() {
     }
     assert_eq!(replayed.records[3].response.error_type.as_deref(), Some("invalid_request_error"));
 }
+
+/// OpenAI rejects a client event with an `error`, and the open response continues.
+#[test]
+fn error_of_a_realtime_session_is_not_final() {
+    const ASKED: &str = r#"{"type":"response.create"}"#;
+    const PIECE: &str = r#"{"type":"response.output_text.delta","delta":"a"}"#;
+    const BUSY: &str = r#"{"type":"error","error":{"type":"invalid_request_error","code":"conversation_already_has_active_response"}}"#;
+    let end = |status: &str| format!(r#"{{"type":"response.done","response":{{"id":"resp_1","status":"{status}"}}}}"#);
+    for (status, outcome) in [("completed", Outcome::Ok), ("failed", Outcome::ErrorInStream)] {
+        let wire = session().client(&of_client(ASKED)).server(&of_server(PIECE)).server(&of_server(BUSY));
+        let replayed = wire.server(&of_server(PIECE)).server(&of_server(&end(status))).close(CLIENT_LEFT);
+        assert_eq!(outcomes(&replayed), [Outcome::Ok, outcome], "{status}");
+        assert_eq!(replayed.records[1].tokens.chunks, 2, "{status}");
+        assert_eq!(replayed.records[1].response.error_type.is_some(), outcome != Outcome::Ok, "{status}");
+    }
+}

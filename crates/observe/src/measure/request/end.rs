@@ -82,7 +82,11 @@ impl Request {
                 choices: u32::try_from(choices).unwrap_or(u32::MAX),
                 bytes: self.request_bytes,
             },
-            response: ResponseValues { id: response_id, error_type, ..self.response.values() },
+            response: ResponseValues {
+                id: response_id,
+                error_type: error_type.filter(|_| !self.response.has_recovered()),
+                ..self.response.values()
+            },
             gaps: self.gaps.end(&tokens, thresholds.stall, self.live.as_deref()),
             rate: rate(&tokens, &times, thresholds),
             tokens,

@@ -78,6 +78,11 @@ impl Response {
             self.recognised = event.is_recognised();
             self.strange |= !self.recognised && !event.done;
         }
+        // An error in a session is not final (realtime: a rejected client event).
+        let completed = event.finishes.iter().any(|reason| reason == FinishReason::Completed);
+        if self.status == Some(SWITCHING_PROTOCOLS) && event.end && completed {
+            self.failure = Failure::None;
+        }
         let mut is_error = event.error;
         for reason in event.finishes.iter() {
             is_error |= matches!(reason, FinishReason::Error | FinishReason::Abort);
@@ -86,6 +91,11 @@ impl Response {
         if is_error {
             self.failure = self.failure.max(if client_left { Failure::AfterClientLeft } else { Failure::Reported });
         }
+    }
+
+    /// True if the errors of a session were not final.
+    pub(super) fn has_recovered(&self) -> bool {
+        self.status == Some(SWITCHING_PROTOCOLS) && self.failure == Failure::None
     }
 
     /// True if the engine gave up the request.
