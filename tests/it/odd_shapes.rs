@@ -335,6 +335,28 @@ fn zero_does_not_replace_a_count_under_another_name() {
     }
 }
 
+#[test]
+fn zero_input_is_no_count() {
+    assert_eq!(counts(CHAT, SSE, &ended_by(&[&total(0, 4)])), (None, EXACT(4)));
+    assert_eq!(counts(CHAT, SSE, &ended_by(&[&total(9, 4), &total(0, 4)])), (Some(9), EXACT(4)));
+    let body = r#"{"choices":[{"index":0,"message":{"content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":0,"completion_tokens":4}}"#;
+    assert_eq!(counts(CHAT, JSON, body), (None, EXACT(4)));
+}
+
+/// llama.cpp before September 2025 sends `prompt_n` without `cache_n`.
+#[test]
+fn computed_prompt_tokens_without_cached_ones_are_not_the_prompt() {
+    let last = |cached: &str| {
+        format!(
+            r#"{{"id":"c","choices":[{{"index":0,"delta":{{}},"finish_reason":"stop"}}],"timings":{{"prompt_n":1,{cached}"prompt_ms":30.9,"predicted_n":35,"predicted_ms":9.5}}}}"#
+        )
+    };
+    let native: Counted = (Outcome::Ok, Some((35, CountSource::NativeCounter)));
+    let body = |cached: &str| sse(&[&delta("a"), &last(cached), DONE]);
+    assert_eq!(counts(CHAT, SSE, &body("")), (None, native));
+    assert_eq!(counts(CHAT, SSE, &body(r#""cache_n":8,"#)), (Some(9), native));
+}
+
 /// MiniMax v2: the last event has the whole text in `message`.
 #[test]
 fn message_without_a_delta_after_deltas_repeats_the_text() {

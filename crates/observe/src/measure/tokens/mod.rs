@@ -147,15 +147,16 @@ pub(super) struct Step {
     pub(super) tokens: Option<u64>,
 }
 
-/// The event's `usage`, if it has values. Every prompt has a token, so zero input and no output means "not counted yet"
-/// (Ollama's completions with `include_usage` have zeros in all events except the last).
+/// The event's `usage`, if it has values. Every prompt has a token, so zero input means "not counted", and zero input and
+/// no output "not counted yet" (Ollama's completions with `include_usage` have zeros in all events except the last).
 fn usage_of(event: &StreamEvent) -> Option<Usage> {
     let usage = event.usage.map(|mut usage| {
         let counts = [&mut usage.input, &mut usage.output, &mut usage.cached, &mut usage.reasoning];
         counts.into_iter().chain(usage.parts.iter_mut()).for_each(|count| *count = plausible(*count));
         usage
     });
-    usage.filter(|usage| usage.input != Some(0) || usage.output.is_some_and(|output| output > 0))
+    let usage = usage.filter(|usage| usage.input != Some(0) || usage.output.is_some_and(|output| output > 0));
+    usage.map(|usage| Usage { input: positive(usage.input), ..usage })
 }
 
 /// Removes implausible counts.
@@ -163,7 +164,12 @@ fn plausible_counter(mut counter: Counter) -> Counter {
     for count in [&mut counter.input, &mut counter.output, &mut counter.cached, &mut counter.reasoning] {
         *count = plausible(*count);
     }
-    counter
+    Counter { input: positive(counter.input), ..counter }
+}
+
+/// Returns the count if it is not zero.
+fn positive(count: Option<u64>) -> Option<u64> {
+    count.filter(|tokens| *tokens > 0)
 }
 
 impl LatestUsage {
@@ -341,8 +347,9 @@ impl Tokens {
     fn timing(&mut self, event: &StreamEvent) {
         let Some(timing) = event.timing else { return };
         let cached = plausible(timing.cached_tokens);
-        if let Some(prompt) = plausible(timing.prompt_tokens) {
-            self.timed_input = u32::try_from(prompt.saturating_add(cached.unwrap_or(0))).ok();
+        // llama.cpp before September 2025 sends only the computed tokens, without the cached ones.
+        if let Some((prompt, cached)) = plausible(timing.prompt_tokens).zip(cached) {
+            self.timed_input = u32::try_from(prompt.saturating_add(cached)).ok();
         }
         self.timed_cached = cached.and_then(|n| u32::try_from(n).ok()).or(self.timed_cached);
         if let Some(choice) = self.choices.get_mut(event.choice)
