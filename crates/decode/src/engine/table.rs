@@ -57,6 +57,7 @@ const NO_HABITS: EngineHabits = EngineHabits {
     head_when_scheduled: false,
     usage_per_choice: false,
     early_input_is_guessed: false,
+    early_input_is_counted: false,
     aborts_with_error: false,
 };
 
@@ -101,6 +102,7 @@ engines! {
             source(Quantity::KvTransfers, &[term("vllm:nixl_xfer_time_seconds_count")], "NIXL connector"),
         ],
         version: Some("/version"),
+        habits: EngineHabits { early_input_is_counted: true, ..NO_HABITS },
         advice: Advice {
             usage: "start vLLM with --enable-force-include-usage",
             queue: "start vLLM with --enable-per-request-metrics, or with --otlp-traces-endpoint pointing to tokometer (docs/how-to/engine-spans.md)",
@@ -135,6 +137,7 @@ engines! {
             source(Quantity::KvTransferSeconds, &[scaled("sglang:kv_transfer_latency_ms_sum", 1e-3)], ""),
             source(Quantity::KvTransfers, &[term("sglang:kv_transfer_latency_ms_count")], ""),
         ],
+        habits: EngineHabits { early_input_is_counted: true, ..NO_HABITS },
         advice: Advice {
             usage: "start SGLang with --stream-response-default-include-usage",
             queue: "let SGLang send its spans to tokometer (docs/how-to/engine-spans.md)",
@@ -166,7 +169,12 @@ engines! {
             source(Quantity::Drafted, &[term("llamacpp:spec_decode_num_draft_tokens_total")], ""),
             source(Quantity::Accepted, &[term("llamacpp:spec_decode_num_accepted_tokens_total")], ""),
         ],
-        habits: EngineHabits { head_when_scheduled: true, usage_per_choice: true, ..NO_HABITS },
+        habits: EngineHabits {
+            head_when_scheduled: true,
+            usage_per_choice: true,
+            early_input_is_counted: true,
+            ..NO_HABITS
+        },
         advice: Advice { bypass: LOCAL_HOST, ..Advice::GENERAL },
     }
 
