@@ -11,7 +11,7 @@ pub(crate) const CHAT: &str = "/v1/chat/completions";
 pub(crate) const SSE: &str = "content-type: text/event-stream\r\n";
 const CLOSED: Close = Close::Finished { first: Side::Client };
 
-fn request(path: &str) -> Vec<u8> {
+pub(crate) fn request(path: &str) -> Vec<u8> {
     let body = r#"{"model":"m","stream":true}"#;
     format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
@@ -90,7 +90,7 @@ fn around(before: &[&str], after: &[&str]) -> String {
 }
 
 pub(crate) const EXACT: fn(u64) -> Counted = |n| (Outcome::Ok, Some((n, CountSource::Usage)));
-const AT_LEAST: fn(u64) -> Counted = |n| (Outcome::Ok, Some((n, CountSource::Deltas)));
+pub(crate) const AT_LEAST: fn(u64) -> Counted = |n| (Outcome::Ok, Some((n, CountSource::Deltas)));
 
 #[test]
 fn body_is_read_by_its_content_if_its_type_is_missing_or_wrong() {

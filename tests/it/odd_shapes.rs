@@ -10,7 +10,9 @@ use tokometer_observe::measure::{CountSource, Outcome};
 use tokometer_observe::observer::{Observers, Settings};
 
 use crate::endings::Wire;
-use crate::odd_servers::{CHAT, Counted, DONE, EXACT, SSE, STOP, counted, delta, responses, sse, total, used};
+use crate::odd_servers::{
+    AT_LEAST, CHAT, Counted, DONE, EXACT, SSE, STOP, counted, delta, request, responses, sse, total, used,
+};
 
 const COMPLETIONS: &str = "/v1/completions";
 
@@ -357,6 +359,32 @@ fn computed_prompt_tokens_without_cached_ones_are_not_the_prompt() {
     assert_eq!(counts(CHAT, SSE, &body(r#""cache_n":8,"#)), (Some(9), native));
 }
 
+#[test]
+fn count_that_the_events_contradict_is_a_lower_bound() {
+    // xAI excludes the reasoning from the output.
+    let usage = r#"{"prompt_tokens":10120,"completion_tokens":1499,"total_tokens":14428,"completion_tokens_details":{"reasoning_tokens":2809}}"#;
+    let last = format!(r#"{{"choices":[],"usage":{usage}}}"#);
+    assert_eq!(counts(CHAT, SSE, &ended_by(&[&last])), (Some(10120), AT_LEAST(2809)));
+    let body = format!(r#"{{"choices":[{{"message":{{"content":"a"}},"finish_reason":"stop"}}],"usage":{usage}}}"#);
+    assert_eq!(counts(CHAT, JSON, &body), (Some(10120), AT_LEAST(2809)));
+    let timed = r#"{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"timings":{"predicted_n":1}}"#;
+    let tokens = ["a", "b", "c", "d"].map(delta);
+    let events = tokens.iter().map(String::as_str).chain([timed, DONE]).collect::<Vec<_>>();
+    assert_eq!(counted(CHAT, SSE, &sse(&events)), AT_LEAST(4));
+}
+
+#[test]
+fn zero_output_of_a_body_with_output_is_no_count() {
+    for message in [r#"{"content":"a"}"#, r#"{"content":null,"tool_calls":[{"function":{"name":"f"}}]}"#] {
+        let choices = format!(r#""choices":[{{"index":0,"message":{message},"finish_reason":"stop"}}]"#);
+        let body = format!(r#"{{{choices},"usage":{}}}"#, used(9, 0));
+        assert_eq!(counts(CHAT, JSON, &body), (Some(9), (Outcome::Ok, None)), "{message}");
+    }
+    let empty =
+        format!(r#"{{"choices":[{{"message":{{"content":""}},"finish_reason":"stop"}}],"usage":{}}}"#, used(9, 0));
+    assert_eq!(counts(CHAT, JSON, &empty), (Some(9), EXACT(0)));
+}
+
 /// MiniMax v2: the last event has the whole text in `message`.
 #[test]
 fn message_without_a_delta_after_deltas_repeats_the_text() {
@@ -410,4 +438,36 @@ fn status_is_compared_without_case_and_an_unknown_one_is_no_empty_response() {
         );
         assert_eq!(counted("/v1/responses", JSON, &body), (Outcome::Ok, None), "{status}");
     }
+}
+
+/// The record of a stream that the client left after these events.
+fn cut(path: &str, events: &[&str]) -> (Option<u64>, Counted) {
+    let head = format!("HTTP/1.1 200 OK\r\n{SSE}transfer-encoding: chunked\r\n\r\n");
+    let events = events.iter().map(|event| format!("data: {event}")).collect::<Vec<_>>();
+    let events = events.iter().map(String::as_str).collect::<Vec<_>>();
+    let wire = Wire::open().client(&request(path)).server(head.as_bytes()).events(&events);
+    let replayed = wire.close(Close::Finished { first: Side::Client });
+    let (record, tokens) = (&replayed.records[0], &replayed.records[0].tokens);
+    (tokens.input.map(|n| n.tokens), (record.outcome, tokens.output.map(|n| (n.tokens, n.source))))
+}
+
+/// Dynamo sends running usage, and estimates the input in `message_start`.
+#[test]
+fn running_totals_of_an_aborted_stream_are_lower_bounds() {
+    const START: &str = r#"{"type":"message_start","message":{"id":"msg_1","model":"m","usage":{"input_tokens":40,"output_tokens":0}}}"#;
+    let block =
+        |usage: &str| format!(r#"{{"type":"content_block_delta","delta":{{"type":"text_delta","text":"a"}}{usage}}}"#);
+    let running = |n: u64| block(&format!(r#","usage":{{"output_tokens":{n}}}"#));
+    let aborted = |n| (Outcome::ClientAbortMidStream, Some((n, CountSource::Deltas)));
+    let events = [running(1), running(2), running(6)];
+    let events = [&[START][..], &events.each_ref().map(String::as_str)].concat();
+    assert_eq!(cut("/v1/messages", &events), (None, aborted(6)));
+    assert_eq!(cut("/v1/messages", &[START, &block("")]), (None, aborted(1)));
+    let end = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":6}}"#;
+    assert_eq!(cut("/v1/messages", &[&events[..], &[end]].concat()).1.1, Some((6, CountSource::Usage)));
+    let stop = r#"{"type":"message_stop"}"#;
+    assert_eq!(cut("/v1/messages", &[&events[..], &[end, stop]].concat()), (Some(40), EXACT(6)));
+    // Chats: totals between the tokens, and one after the finish reason.
+    assert_eq!(cut(CHAT, &[&delta("a"), &total(9, 1), &delta("b"), &total(9, 2)]), (Some(9), aborted(2)));
+    assert_eq!(cut(CHAT, &[&delta("a"), &delta("b"), STOP, &total(9, 3)]), (Some(9), EXACT(3)));
 }

@@ -138,6 +138,16 @@ fn lmdeploy_sends_new_text_with_a_running_count() {
     assert_eq!((output(only(&replayed)), input(only(&replayed))), (Some((4, "native_counter")), Some(9)));
 }
 
+#[test]
+fn constant_zero_count_is_no_count() {
+    let texts = [("a", "null"), ("a b", "null"), ("a b c", "null"), ("a b c", LENGTH)];
+    let events = texts.map(|(text, finish)| event(None, text, 0, finish));
+    let replayed = streamed("/generate", ASKED, &[&events.each_ref().map(String::as_str)[..], &["[DONE]"]].concat());
+    let record = only(&replayed);
+    assert_eq!((record.outcome, output(record)), (Outcome::Ok, Some((3, "deltas_lower_bound"))));
+    assert_eq!(record.tokens.chunks, 3);
+}
+
 /// LightLLM (api_lightllm.py): the texts are a list.
 #[test]
 fn body_with_a_list_of_texts_is_read() {

@@ -150,3 +150,20 @@ fn sglang_copy_is_detected_without_queue_time() {
     );
     assert_eq!(record.labels.engine, Some("sglang"));
 }
+
+#[test]
+fn counts_below_the_events_are_no_counts() {
+    let tokens = ["1", " 2", " 3"].map(token);
+    let run = |counts: &str| {
+        let last = done(counts);
+        let all = tokens.iter().map(String::as_str).chain([&*last]).collect::<Vec<_>>();
+        let replayed = lines("/api/chat", CHAT, &all);
+        let record = only(&replayed);
+        (record.outcome, output(record), input(record))
+    };
+    let at_least = Some((3, "deltas_lower_bound"));
+    let zero = r#","done_reason":"stop","prompt_eval_count":0,"eval_count":0"#;
+    assert_eq!(run(zero), (Outcome::Ok, at_least, None));
+    let one = r#","done_reason":"stop","prompt_eval_count":14,"eval_count":1"#;
+    assert_eq!(run(one), (Outcome::Ok, at_least, Some(14)));
+}

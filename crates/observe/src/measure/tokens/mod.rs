@@ -226,10 +226,15 @@ impl Tokens {
     pub(super) fn event(&mut self, event: &StreamEvent, habits: EngineHabits, echo: bool) -> Step {
         let usage = usage_of(event);
         let counted = event.counter.and_then(|counter| self.count(event.choice, counter));
+        // A running count of 0 next to text is no count.
+        let is_zero = event.counter.is_some_and(|counter| counter.output == Some(0));
+        let counted = counted.filter(|_| !is_zero || event.channels.is_empty());
         let has_token = self.has_token(event, counted, habits);
         let counted = counted.filter(|tokens| *tokens <= MAX_PER_EVENT);
         let mut step = Step { has_token, tokens: counted.or(event.token_ids.map(u64::from)) };
         self.widest = self.widest.max(event.choices);
+        // An end outside of the choices ends the only choice.
+        self.choices.first.finished |= event.end || event.choices == 0 && !event.finishes.is_empty();
         if has_token {
             self.deltas += 1;
             self.after_total = true;
@@ -329,17 +334,20 @@ impl Tokens {
 
     /// Processes the body of a non-streamed response. Its usage covers the whole request.
     pub(super) fn whole_response(&mut self, event: &StreamEvent) {
+        // An output of 0 next to text is no count.
+        let output = |count| if event.channels.is_empty() { count } else { positive(count) };
+        self.choices.first.finished = true;
         self.widest = self.widest.max(event.choices);
         self.logprobs += u64::from(event.logprobs.unwrap_or(0));
         self.token_ids = event.token_ids.map(u64::from);
         self.timing(event);
         if let Some(counter) = event.counter {
-            self.whole_counter(counter, event.choices);
+            self.whole_counter(Counter { output: output(counter.output), ..counter }, event.choices);
         }
         if let Some(usage) = usage_of(event) {
             self.totals = 1;
-            self.totals_output = usage.output.unwrap_or(0);
-            self.last_total_output = usage.output;
+            self.last_total_output = output(usage.output);
+            self.totals_output = self.last_total_output.unwrap_or(0);
             self.usage.update(usage);
         }
     }

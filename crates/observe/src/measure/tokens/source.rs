@@ -32,14 +32,17 @@ impl Tokens {
         (tokens <= MAX_TOKENS).then_some(Count { tokens, source })
     }
 
-    /// The output count from the request's total `usage`, if no token followed it.
+    /// The output count from the request's total `usage`, if no token followed it. Some servers send running totals, so
+    /// the response must have ended.
     fn output_of_totals(&self, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
-        let total = self.last_total_output.filter(|_| !self.after_total)?;
-        if !context.habits.usage_per_choice || choices == 1 {
-            return self.usage_at_least_proven(total, context, choices);
-        }
-        let all = u64::from(self.totals) == choices;
-        all.then_some(self.totals_output).and_then(|total| self.usage_at_least_proven(total, context, choices))
+        let ended = context.complete || self.finished() >= choices;
+        let total = self.last_total_output.filter(|_| ended && !self.after_total)?;
+        let total = match u64::from(self.totals) {
+            _ if !context.habits.usage_per_choice || choices == 1 => total,
+            totals if totals == choices => self.totals_output,
+            _ => return None,
+        };
+        self.at_least_proven(total, context, choices).map(|total| (total, CountSource::Usage))
     }
 
     /// The output count from the `usage` in the last event of every choice.
@@ -53,20 +56,21 @@ impl Tokens {
         let of_its_choice = choices == 1 || context.habits.usage_per_choice || seen.clone().all(|c| c.continuous);
         let all = seen.clone().filter(is_counted).count() as u64 == choices && of_its_choice;
         let sum = all.then(|| seen.filter_map(|choice| choice.usage).map(u64::from).sum())?;
-        self.usage_at_least_proven(sum, context, choices)
+        self.at_least_proven(sum, context, choices).map(|sum| (sum, CountSource::Usage))
     }
 
-    /// A count from `usage`, unless the events prove more tokens.
-    fn usage_at_least_proven(&self, usage: u64, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
-        (usage >= self.proven(context, choices)).then_some((usage, CountSource::Usage))
+    /// The engine's count, unless the events prove more tokens.
+    fn at_least_proven(&self, count: u64, context: &Context<'_>, choices: u64) -> Option<u64> {
+        (count >= self.proven(context, choices)).then_some(count)
     }
 
-    /// The lower bound that follows from the events alone, without the engine's counts.
+    /// The lower bound that follows from the events alone, without the engine's output counts. Some servers exclude the
+    /// reasoning from the output (xAI).
     fn proven(&self, context: &Context<'_>, choices: u64) -> u64 {
         // An echoed prompt is sent like output, as text with log probabilities.
         let deltas = if context.parameters.echo { self.deltas.saturating_sub(choices.max(1)) } else { self.deltas };
         let logprobs = if context.parameters.echo { 0 } else { self.logprobs };
-        deltas.max(logprobs).max(self.token_ids.unwrap_or(0))
+        deltas.max(logprobs).max(self.token_ids.unwrap_or(0)).max(self.reasoning().unwrap_or(0))
     }
 
     /// The output count from the token ids.
@@ -77,15 +81,17 @@ impl Tokens {
 
     /// The output count from the engine's own counters.
     fn output_of_native(&self, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
-        if let Some(total) = self.native.as_ref().and_then(|native| native.output) {
-            return Some((total, CountSource::NativeCounter));
-        }
-        if !context.complete || self.untracked || choices == 0 || self.widest > 1 {
-            return None;
-        }
-        let natives = self.choices.iter().filter(|choice| !choice.finished_untimed).filter_map(|choice| choice.native);
-        let all = natives.clone().count() as u64 == choices;
-        all.then(|| (natives.map(u64::from).sum(), CountSource::NativeCounter))
+        let sum = || {
+            if !context.complete || self.untracked || choices == 0 || self.widest > 1 {
+                return None;
+            }
+            let choices_with_last = self.choices.iter().filter(|choice| !choice.finished_untimed);
+            let natives = choices_with_last.filter_map(|choice| choice.native);
+            let all = natives.clone().count() as u64 == choices;
+            all.then(|| natives.map(u64::from).sum())
+        };
+        let count = self.native.as_ref().and_then(|native| native.output).or_else(sum)?;
+        self.at_least_proven(count, context, choices).map(|count| (count, CountSource::NativeCounter))
     }
 
     /// The highest lower bound.
