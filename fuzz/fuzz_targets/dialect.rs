@@ -177,7 +177,9 @@ fn plain(json: &[u8]) -> Option<Value> {
     let mut value: Value = serde_json::from_slice(json).ok()?;
     let is_present = |key: &str| !value[key].is_null();
     let others: &[&str] = match () {
-        () if is_present("usage") => &["meta", "meta_info", "prompt_eval_count"],
+        () if is_present("usage") => {
+            &["meta", "meta_info", "prompt_eval_count", "tokens_evaluated", "tokens_predicted"]
+        }
         () if is_present("meta") => &["meta_info", "prompt_eval_count"],
         () => &[],
     };

@@ -231,10 +231,15 @@ proptest! {
         many: bool,
         pretty: bool,
     ) {
-        let value = match responses.first() {
+        let mut value = match responses.first() {
             Some(first) if !many => first.clone(),
             _ => Value::from(responses),
         };
+        // On llama.cpp's routes, `usage` is OpenAI's format, which has no arrays and none of llama.cpp's own counts.
+        if matches!(route, Route::LlamaCompletion | Route::Infill) && value.is_array() {
+            let responses = value.as_array_mut().into_iter().flatten();
+            responses.filter_map(Value::as_object_mut).for_each(|response| drop(response.remove("usage")));
+        }
         let body = if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) }.unwrap();
         let expected = model::events(route, Framing::Json, &body);
         let (whole, _) = decode(route, Framing::Json, [body.as_slice()]);

@@ -178,13 +178,14 @@ fn tgi(sums: &mut Sums, response: &Value) {
 
 fn llama_cpp(sums: &mut Sums, response: &Value) {
     sums.says(&response["content"], Channels::CONTENT);
-    sums.index(response);
     sums.error(response);
     sums.event.error |= response["object"] == "error";
     let choices = response["choices"].as_array().into_iter().flatten().filter(|choice| choice.is_object());
     sums.empty_delta |= choices.fold(false, |delta, choice| super::completion_choice(&mut sums.event, choice) | delta);
     sums.usage =
         Some(&response["usage"]).filter(|usage| usage.is_object()).map(super::named::token_usage).or(sums.usage);
+    // Objects are sorted by key, so `index` follows `choices`.
+    sums.index(response);
     if let Some(stop) = response["stop"].as_bool() {
         sums.response(stop);
     }
@@ -251,6 +252,18 @@ fn triton(sums: &mut Sums, response: &Value) {
     sums.error(response);
 }
 
+/// The keys of `usage` that are read on routes without output, apart from the total.
+const INPUT_USAGE: [&str; 8] = [
+    "prompt_tokens",
+    "completion_tokens",
+    "prompt_tokens_details",
+    "cached_tokens",
+    "input_tokens",
+    "input_tokens_details",
+    "promptTokens",
+    "inputTokens",
+];
+
 /// The input count has one of several formats; no engine sends two of them.
 fn input_only(sums: &mut Sums, response: &Value) {
     sums.error(response);
@@ -260,7 +273,8 @@ fn input_only(sums: &mut Sums, response: &Value) {
     let total = sums.event.choices == 0;
     let (computed, billed) = (&response["meta"]["tokens"], &response["meta"]["billed_units"]);
     if response["usage"].is_object() {
-        let usage = super::named::token_usage(&response["usage"]);
+        let read = INPUT_USAGE.iter().map(|key| ((*key).to_owned(), response["usage"][key].clone())).collect();
+        let usage = super::named::token_usage(&Value::Object(read));
         let input = preferred(usage.input, super::integer(&response["usage"]["total_tokens"]));
         sums.event.usage = Some(Usage { input, total, ..usage });
     } else if computed.is_object() || billed.is_object() {
