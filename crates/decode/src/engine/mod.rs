@@ -107,11 +107,9 @@ pub struct EngineHabits {
     pub head_when_scheduled: bool,
     /// `usage` counts one choice, not the request (llama.cpp).
     pub usage_per_choice: bool,
-    /// The input count in `message_start` is an estimate (Ollama 0.17, anthropic/anthropic.go `estimateInputTokens`).
+    /// The input count in `message_start` is an estimate (Ollama 0.17, anthropic/anthropic.go
+    /// `estimateInputTokens`; Dynamo, anthropic/stream_converter.rs `estimated_input_tokens`).
     pub early_input_is_guessed: bool,
-    /// The input count in `message_start` is exact. Of other engines, it is used only if the response is complete and has
-    /// no later count: an unknown server may correct an estimate at the end (Dynamo).
-    pub early_input_is_counted: bool,
     /// The engine cancels a request when the client closes its side of the connection, and reports the cancellation as
     /// an error (Ollama 0.17: Go's net/http cancels the request's context).
     pub aborts_with_error: bool,

@@ -57,7 +57,6 @@ const NO_HABITS: EngineHabits = EngineHabits {
     head_when_scheduled: false,
     usage_per_choice: false,
     early_input_is_guessed: false,
-    early_input_is_counted: false,
     aborts_with_error: false,
 };
 
@@ -102,7 +101,6 @@ engines! {
             source(Quantity::KvTransfers, &[term("vllm:nixl_xfer_time_seconds_count")], "NIXL connector"),
         ],
         version: Some("/version"),
-        habits: EngineHabits { early_input_is_counted: true, ..NO_HABITS },
         advice: Advice {
             usage: "start vLLM with --enable-force-include-usage",
             queue: "start vLLM with --enable-per-request-metrics, or with --otlp-traces-endpoint pointing to tokometer (docs/how-to/engine-spans.md)",
@@ -137,7 +135,6 @@ engines! {
             source(Quantity::KvTransferSeconds, &[scaled("sglang:kv_transfer_latency_ms_sum", 1e-3)], ""),
             source(Quantity::KvTransfers, &[term("sglang:kv_transfer_latency_ms_count")], ""),
         ],
-        habits: EngineHabits { early_input_is_counted: true, ..NO_HABITS },
         advice: Advice {
             usage: "start SGLang with --stream-response-default-include-usage",
             queue: "let SGLang send its spans to tokometer (docs/how-to/engine-spans.md)",
@@ -169,12 +166,7 @@ engines! {
             source(Quantity::Drafted, &[term("llamacpp:spec_decode_num_draft_tokens_total")], ""),
             source(Quantity::Accepted, &[term("llamacpp:spec_decode_num_accepted_tokens_total")], ""),
         ],
-        habits: EngineHabits {
-            head_when_scheduled: true,
-            usage_per_choice: true,
-            early_input_is_counted: true,
-            ..NO_HABITS
-        },
+        habits: EngineHabits { head_when_scheduled: true, usage_per_choice: true, ..NO_HABITS },
         advice: Advice { bypass: LOCAL_HOST, ..Advice::GENERAL },
     }
 
@@ -313,6 +305,7 @@ engines! {
             source(Quantity::Waiting, &[term("dynamo_frontend_queued_requests")], "includes each request until its first token"),
             source(Quantity::KvUsage, &[term("dynamo_component_gpu_cache_usage_percent")], "on a worker's page"),
         ],
+        habits: EngineHabits { early_input_is_guessed: true, ..NO_HABITS },
         advice: Advice {
             queue: "let clients set nvext.extra_fields (docs/concepts/queue-time.md)",
             ..Advice::GENERAL

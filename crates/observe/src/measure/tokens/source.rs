@@ -106,9 +106,7 @@ impl Tokens {
     /// Prompt tokens. A prompt with several choices counts once.
     pub(super) fn input(&self, context: &Context<'_>) -> Option<Count> {
         let usage = self.usage.input.filter(|_| self.covers_all_prompts(context));
-        let habits = context.habits;
-        let early = habits.early_input_is_counted || context.complete && !habits.early_input_is_guessed;
-        let usage = usage.filter(|_| early || !self.usage.early);
+        let usage = usage.filter(|_| !(self.usage.early && context.habits.early_input_is_guessed));
         let usage = usage.map(|tokens| Count { tokens, source: CountSource::Usage });
         let native = self.per_prompt(|native| native.input, context);
         let native = native.or(self.timed_input.filter(|_| self.has_one_prompt(context)).map(u64::from));

@@ -26,7 +26,6 @@ const ONE: Context<'static> = Context {
         empty_delta_is_token: false,
         usage_per_choice: false,
         early_input_is_guessed: false,
-        early_input_is_counted: false,
         aborts_with_error: false,
         head_when_scheduled: false,
     },
@@ -102,10 +101,6 @@ fn estimated_input_is_replaced_or_dropped() {
     let mut tokens = Tokens::default();
     tokens.event(&reported(2, true), guessing, false);
     assert_eq!((count(&tokens, guessing), count(&tokens, EngineHabits::default())), (None, Some(2)));
-    // The input of an aborted response may be an estimate, unless the engine is known to count it.
-    let aborted = |habits| tokens.input(&Context { habits, complete: false, ..ONE }).map(|count| count.tokens);
-    let counting = EngineHabits { early_input_is_counted: true, ..EngineHabits::default() };
-    assert_eq!((aborted(EngineHabits::default()), aborted(counting)), (None, Some(2)));
     tokens.event(&reported(14, false), guessing, false);
     assert_eq!((count(&tokens, guessing), count(&tokens, EngineHabits::default())), (Some(14), Some(14)));
 }
