@@ -451,7 +451,7 @@ fn cut(path: &str, events: &[&str]) -> (Option<u64>, Counted) {
     (tokens.input.map(|n| n.tokens), (record.outcome, tokens.output.map(|n| (n.tokens, n.source))))
 }
 
-/// Dynamo sends running usage, and estimates the input in `message_start`.
+/// Running usage, as Dynamo sends it.
 #[test]
 fn running_totals_of_an_aborted_stream_are_lower_bounds() {
     const START: &str = r#"{"type":"message_start","message":{"id":"msg_1","model":"m","usage":{"input_tokens":40,"output_tokens":0}}}"#;
@@ -461,8 +461,8 @@ fn running_totals_of_an_aborted_stream_are_lower_bounds() {
     let aborted = |n| (Outcome::ClientAbortMidStream, Some((n, CountSource::Deltas)));
     let events = [running(1), running(2), running(6)];
     let events = [&[START][..], &events.each_ref().map(String::as_str)].concat();
-    assert_eq!(cut("/v1/messages", &events), (None, aborted(6)));
-    assert_eq!(cut("/v1/messages", &[START, &block("")]), (None, aborted(1)));
+    assert_eq!(cut("/v1/messages", &events), (Some(40), aborted(6)));
+    assert_eq!(cut("/v1/messages", &[START, &block("")]), (Some(40), aborted(1)));
     let end = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":6}}"#;
     assert_eq!(cut("/v1/messages", &[&events[..], &[end]].concat()).1.1, Some((6, CountSource::Usage)));
     let stop = r#"{"type":"message_stop"}"#;
