@@ -54,14 +54,21 @@ Tokometer reads these responses as users of such servers reported them (`tests/i
 | sends an empty `error` next to tokens | no error |
 | reports errors in `choices[].error` (OpenRouter), `x_groq.error` or `base_resp` (MiniMax) | `error_in_stream` |
 | sends the text so far in `message` next to `delta` (Perplexity) | only `delta` counts |
+| repeats the whole text in `message` of the last event (MiniMax) | only the earlier deltas count |
 | sends `usage` before the last tokens, or a `usage` below the number of events with tokens | a lower bound |
+| sends running totals, and the client leaves before the finish reason (Dynamo) | a lower bound |
+| reports more reasoning tokens than output tokens (xAI), or a native counter below the number of events with tokens | a lower bound |
 | repeats the same `usage` in every event | no running count: gaps and stalls are measured as without it |
 | sends `usage` in an event with an empty choice after the finish reason | an exact count |
 | sends text as a part or in lists of parts, one tool call without a list (TGI 2.4), arguments as an object, `thinking`, `thinking_blocks` or `reasoning_details` | tokens, as for strings |
 | writes counts as strings or as floating-point numbers | the counts; fractions and negative numbers are ignored |
 | names counts differently: `cached_tokens` (Kimi), `prompt_cache_hit_tokens` (DeepSeek), `prompt_eval_cached_count` (Ollama), `input_tokens` (mlx-vlm), `inputTokens`, `promptTokens`, `choices[].usage`, `choices[].delta.usage`, `x_groq.usage` | the same counts as under their usual names |
+| sends one count under two names, one of them 0 (new-api) | the positive count |
+| reports 0 prompt tokens | no prompt count, or the earlier one |
+| reports only `total_tokens` for rerank or embeddings (older vLLM) | the prompt count |
 | omits cache counts in a later `usage` of the Messages API | the earlier counts are kept |
 | writes NaN or Infinity, or escapes letters of keys | values as in valid JSON |
+| ends a stream with `finished` and `finish_reason` next to the last token (LightLLM), or serves the format of OpenAI on `/completions` | complete streams and their counts |
 | reports a negative duration (vLLM) | no duration |
 
 ## Sources of token counts
