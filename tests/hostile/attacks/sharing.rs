@@ -52,21 +52,28 @@ pub(super) fn attacks() -> Vec<Attack> {
     all
 }
 
-/// Idle connections from these addresses hold as much memory as they can. The requests of other clients must then be
-/// counted all the same.
+/// Connections from these addresses hold as much memory as they can, all at the same moment, and are then idle. The
+/// requests of other clients must be counted all the same.
 fn starve(name: &str, count: usize, source: fn(usize) -> Ipv4Addr, opening: fn() -> Vec<u8>) -> Attack {
     let attack = Attack::new(name, count, move |target| async move {
+        let mut open = Vec::new();
         for at in 0..count {
-            let mut stream = connect_from(target.listen, IpAddr::V4(source(at)), None).await?;
-            let opening = opening();
-            stream.write_all(&opening).await?;
-            if opening == HANDSHAKE {
-                let message = bombs::message(b"a")?;
-                stream.read_buf(&mut Vec::with_capacity(1024)).await?;
-                stream.write_all(&wire::websocket(0xc1, &message)).await?;
-            }
-            target.hold(stream);
+            open.push(connect_from(target.listen, IpAddr::V4(source(at)), None).await?);
         }
+        let opening = opening();
+        for stream in &mut open {
+            stream.write_all(&opening).await?;
+        }
+        if opening == HANDSHAKE {
+            let message = wire::websocket(0xc1, &bombs::message(b"a")?);
+            for stream in &mut open {
+                stream.read_buf(&mut Vec::with_capacity(1024)).await?;
+            }
+            for stream in &mut open {
+                stream.write_all(&message).await?;
+            }
+        }
+        open.into_iter().for_each(|stream| target.hold(stream));
         chats(&target).await
     });
     Attack { launch: Launch { arguments: vec![MEMORY.to_owned()], ..Launch::default() }, ..attack }

@@ -3,8 +3,9 @@
 //!
 //! Memory is charged by the bytes actually held. A connection may hold at most as many bytes as are still free (the
 //! dynamic threshold of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998), and all connections of one
-//! address together at most eight times as many. If a claim exceeds these limits, memory of idle connections is
-//! taken back first. The memory of a connection without requests is not charged, because it cannot be taken back; the
+//! address together at most eight times as many. The last sixteenth of the budget is reserved for addresses that have
+//! received a complete response. If a claim exceeds these limits, memory of idle connections is taken back first. The
+//! memory of a connection without requests is not charged, because it cannot be taken back; the
 //! maximum number of connections limits it.
 
 mod credit;
@@ -27,6 +28,10 @@ pub use reclaim::Reclaim;
 /// An address may hold this many times as many bytes as are still free. A single client (a gateway) can therefore use
 /// eight ninths of the budget, and a new client always finds room.
 const OF_FREE: usize = 8;
+
+/// This part of the budget is reserved for addresses that have received a complete response. New clients can fill the
+/// rest before any of their connections is idle for long enough to give memory back.
+const RESERVED: usize = 16;
 
 /// A budget has no room for the requested amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +126,7 @@ impl Budget {
             held: AtomicUsize::new(0),
             used: AtomicU32::new(0),
             refused: AtomicU64::new(u64::MAX),
+            served: AtomicBool::new(false),
         });
         table.addresses.insert(network, Arc::downgrade(&address));
         address
@@ -157,6 +163,8 @@ struct Address {
     /// The latest claim for which no memory could be taken back: its time in ticks, and in the lower half the number
     /// of bytes that the address would have held.
     refused: AtomicU64,
+    /// A connection has received a complete response.
+    served: AtomicBool,
 }
 
 /// Kept small, because every open connection has one.
@@ -186,6 +194,11 @@ impl Holder {
     /// The last event of any connection of this address.
     fn address_used(&self) -> u32 {
         self.address.as_ref().map_or(&self.used, |address| &address.used).load(Relaxed)
+    }
+
+    /// The client, or another client of its address, has received a complete response.
+    fn is_served(&self) -> bool {
+        self.address.as_ref().is_none_or(|address| address.served.load(Relaxed))
     }
 
     fn shares_address(&self, other: &Holder) -> bool {
@@ -251,6 +264,21 @@ impl Account {
         self.0.incomplete.store(incomplete, Relaxed);
     }
 
+    /// Records that the client received a complete response. Its address keeps this state while it has a connection.
+    pub fn set_served(&self) {
+        if let Some(address) = &self.0.address
+            && !address.served.load(Relaxed)
+        {
+            address.served.store(true, Relaxed);
+        }
+    }
+
+    /// The maximum of all memory held, for a claim of this connection.
+    fn limit(&self) -> usize {
+        let limit = self.0.budget.limit();
+        if self.0.is_served() { limit } else { limit - limit / RESERVED }
+    }
+
     /// The decoding credit for bytes of this sender.
     pub fn credit(&self, sender: Sender) -> Credit {
         Credit::new(self, sender)
@@ -305,7 +333,7 @@ impl Account {
             }
         }
         // A claim above this is refused even if nobody else holds memory.
-        if bytes <= budget.limit() {
+        if bytes <= self.limit() {
             for _ in 0..VICTIMS {
                 if !budget.take_back(&self.0, bytes) {
                     break;
@@ -323,7 +351,7 @@ impl Account {
 
     fn try_take(&self, bytes: usize) -> bool {
         let budget = &self.0.budget;
-        let free = budget.limit().saturating_sub(budget.held());
+        let free = self.limit().saturating_sub(budget.held());
         let before = self.levels().map(|level| level.map(|held| held.fetch_add(bytes, Relaxed)));
         let [own, address, _] = before;
         let Some(left) = free.checked_sub(bytes) else {
@@ -415,6 +443,7 @@ mod tests {
         let budget = Budget::new(9000);
         // Ten connections of one address grow in small steps.
         let accounts: Vec<Account> = (0..10).map(|_| budget.account(address(1), 1)).collect();
+        accounts[0].set_served();
         let mut shares: Vec<Share> = accounts.iter().map(Account::share).collect();
         (0..1000).for_each(|step| {
             shares[0].hold(step * 10).ok();
@@ -427,12 +456,39 @@ mod tests {
         }
         assert_eq!(budget.held(), 8000);
         assert_eq!(budget.account(address(1), 1).share().hold(20), Err(Exhausted), "a small one of the same address");
-        assert_eq!(budget.account(address(2), 1).share().hold(1000), Ok(()));
+        let other = budget.account(address(2), 1);
+        other.set_served();
+        assert_eq!(other.share().hold(1000), Ok(()));
+    }
+
+    #[test]
+    fn new_addresses_leave_memory_to_addresses_that_have_received_a_response() {
+        let budget = Budget::new(16_000);
+        let served = budget.account(address(0), 1);
+        served.set_served();
+        // No connection is idle, so that nothing can be taken back.
+        let new: Vec<Account> = (1..=200).map(|at| budget.account(address(at), 1)).collect();
+        let mut shares: Vec<Share> = new.iter().map(Account::share).collect();
+        for share in &mut shares {
+            for bytes in (0..4000).step_by(10) {
+                share.hold(bytes).ok();
+            }
+        }
+        assert!((14_900..=15_000).contains(&budget.held()), "{}", budget.held());
+        assert_eq!(budget.account(address(201), 1).share().hold(100), Err(Exhausted));
+        let of_same_address = budget.account(address(0), 1);
+        assert_eq!(of_same_address.share().hold(800), Ok(()));
+        drop((served, of_same_address));
+        assert_eq!(
+            budget.account(address(0), 1).share().hold(800),
+            Err(Exhausted),
+            "forgotten with its last connection"
+        );
     }
 
     #[test]
     fn ipv6_clients_count_by_64_bit_prefix() {
-        let budget = Budget::new(900);
+        let budget = Budget::new(960);
         let holds = |address: &str, bytes| {
             let mut share = budget.account(Some(address.parse().unwrap()), 1).share();
             share.hold(bytes).map(|()| share)

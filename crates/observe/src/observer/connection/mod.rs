@@ -1,5 +1,6 @@
 //! Observer of one connection.
 
+mod session;
 mod visitor;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
