@@ -41,6 +41,7 @@ mod network;
 mod observer_cost;
 mod odd_servers;
 mod odd_shapes;
+mod odd_values;
 mod pcap;
 mod phases;
 mod pod_end;

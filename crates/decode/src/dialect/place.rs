@@ -361,6 +361,11 @@ macro_rules! values {
             pub(crate) fn of(draft: &Draft) -> $name {
                 $name { $( $value: draft.$read(Place::$place), )+ }
             }
+
+            /// These values, and those of `earlier` that are absent here.
+            pub fn or(self, earlier: $name) -> $name {
+                $name { $( $value: self.$value.or(earlier.$value), )+ }
+            }
         }
     };
 }

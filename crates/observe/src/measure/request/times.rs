@@ -101,9 +101,10 @@ impl Times {
         }
     }
 
-    /// Sets the engine-reported times.
+    /// Sets the engine-reported times. Keeps the earlier value of each time that `timing` lacks.
     pub(super) fn engine(&mut self, timing: EngineTiming) {
-        **self.engine.get_or_insert_default() = timing;
+        let kept = self.engine.get_or_insert_default();
+        **kept = timing.or(**kept);
     }
 
     /// Adds time during which delivery was blocked on the client.

@@ -176,10 +176,9 @@ impl LatestUsage {
     /// Keeps the earlier value of each count that this `usage` lacks.
     fn update(&mut self, usage: Usage) {
         self.reasoning = usage.reasoning.or(self.reasoning);
-        let mut latest = usage.parts;
-        if latest != TokenParts::default() {
+        if usage.parts != TokenParts::default() {
             let parts = self.parts.get_or_insert_default();
-            parts.iter_mut().zip(latest.iter_mut()).for_each(|(kept, count)| *kept = count.or(*kept));
+            **parts = usage.parts.or(**parts);
         }
         if let Some(input) = usage.input {
             let omitted = |now: Option<u64>, kept: Option<u64>| if now.is_some() { 0 } else { kept.unwrap_or(0) };
@@ -284,7 +283,8 @@ impl Tokens {
         let tokens = choice.usage(usage.and_then(|usage| u32::try_from(usage.output?).ok()), has_token, finishing);
         step.tokens = step.tokens.or(tokens);
         if finishing {
-            choice.finished_untimed = event.timing.is_none() && event.counter.is_none();
+            let is_timed = event.timing.is_some_and(|timing| timing.predicted_tokens.is_some());
+            choice.finished_untimed = !is_timed && event.counter.is_none();
         }
         choice.finished |= finishing || event.ended;
         choice.missed |= has_token && !is_counted;

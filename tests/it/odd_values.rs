@@ -1,0 +1,31 @@
+//! Values that another value of the same response contradicts, supersedes or makes unknown, and output in a place that
+//! the API does not document. Each response is read in one piece and split at every byte.
+
+use tokometer_observe::measure::{CountSource, Outcome, QueueSource};
+
+use crate::odd_servers::{CHAT, DONE, EXACT, SSE, STOP, counted, delta, responses, sse, total};
+
+/// The queue time in milliseconds, with its source.
+fn queue(path: &str, headers: &str, body: &str) -> Option<(f64, QueueSource)> {
+    let replayed = responses(path, headers, body);
+    replayed.records[0].engine.queue.map(|queue| (queue.value.as_secs_f64() * 1e3, queue.source))
+}
+
+#[test]
+fn timings_without_a_value_keep_the_earlier_one() {
+    let timed = |last: &str| {
+        let first = r#"{"id":"c","choices":[{"index":0,"delta":{"content":"a"}}],"metrics":{"queue_time_ms":7.5,"time_to_first_token_ms":2}}"#;
+        sse(&[first, STOP, last, &total(9, 1), DONE])
+    };
+    for last in [r#""metrics":{}"#, r#""metrics":{"queue_time_ms":null}"#, r#""metrics":{"generation_time_ms":3}"#] {
+        let body = timed(&format!(r#"{{"id":"c","choices":[],{last}}}"#));
+        assert_eq!(queue(CHAT, SSE, &body), Some((7.5, QueueSource::InBand)), "{last}");
+        assert_eq!(responses(CHAT, SSE, &body).records[0].engine.timing.prefill_ms, Some(2.0), "{last}");
+    }
+    let body = timed(r#"{"id":"c","choices":[],"metrics":{"queue_time_ms":8}}"#);
+    assert_eq!(queue(CHAT, SSE, &body), Some((8.0, QueueSource::InBand)));
+    // The finish reason may stand for a token that the counter lacks.
+    let token = r#"{"id":"c","choices":[{"index":0,"delta":{"content":"a"}}],"timings":{"predicted_n":1}}"#;
+    let stop = r#"{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"timings":{}}"#;
+    assert_eq!(counted(CHAT, SSE, &sse(&[token, stop, DONE])), (Outcome::Ok, Some((1, CountSource::Deltas))));
+}
