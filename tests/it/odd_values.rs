@@ -3,7 +3,9 @@
 
 use tokometer_observe::measure::{CountSource, Outcome, QueueSource};
 
-use crate::odd_servers::{CHAT, DONE, EXACT, SSE, STOP, counted, delta, responses, sse, total};
+use crate::odd_servers::{CHAT, DONE, EXACT, SSE, STOP, counted, delta, responses, sse, total, used};
+
+const JSON: &str = "content-type: application/json\r\n";
 
 /// The queue time in milliseconds, with its source.
 fn queue(path: &str, headers: &str, body: &str) -> Option<(f64, QueueSource)> {
@@ -28,4 +30,24 @@ fn timings_without_a_value_keep_the_earlier_one() {
     let token = r#"{"id":"c","choices":[{"index":0,"delta":{"content":"a"}}],"timings":{"predicted_n":1}}"#;
     let stop = r#"{"id":"c","choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"timings":{}}"#;
     assert_eq!(counted(CHAT, SSE, &sse(&[token, stop, DONE])), (Outcome::Ok, Some((1, CountSource::Deltas))));
+}
+
+#[test]
+fn log_probabilities_under_two_names_count_once() {
+    for lists in [
+        r#""content":[{"token":"a","logprob":-1}],"tokens":["a"],"token_logprobs":[-1]"#,
+        r#""tokens":["a"],"token_logprobs":[-1],"content":[{"token":"a","logprob":-1}]"#,
+        r#""content":[],"tokens":["a"]"#,
+        r#""tokens":[],"content":[{"token":"a"}]"#,
+        r#""content":null,"tokens":["a"]"#,
+    ] {
+        let token =
+            format!(r#"{{"id":"c","choices":[{{"index":0,"delta":{{"content":"a"}},"logprobs":{{{lists}}}}}]}}"#);
+        assert_eq!(counted(CHAT, SSE, &sse(&[&token, &token, STOP, &total(9, 2), DONE])), EXACT(2), "{lists}");
+        let body = format!(
+            r#"{{"choices":[{{"index":0,"message":{{"content":"a"}},"logprobs":{{{lists}}},"finish_reason":"stop"}}],"usage":{}}}"#,
+            used(9, 1)
+        );
+        assert_eq!(counted(CHAT, JSON, &body), EXACT(1), "{lists}");
+    }
 }

@@ -11,7 +11,7 @@ pub(super) static ERROR: Keys<Place> = Keys::new(&[("type", Place::ErrorType)]);
 /// `base_resp`
 pub(super) static BASE_RESPONSE: Keys<Place> = Keys::new(&[("status_code", Place::BaseStatus)]);
 
-/// `choices[].logprobs`: `content` in chats, `tokens` in completions.
+/// `choices[].logprobs`: `content` in chats, `tokens` in completions. Some servers send both lists with the same tokens.
 pub(super) static LOGPROBS: Keys<Place> = Keys::new(&[("content", Place::LogprobList), ("tokens", Place::LogprobList)]);
 
 /// `usage` of all APIs except Messages: servers use the key names of chats (`prompt_tokens`), of the Responses API

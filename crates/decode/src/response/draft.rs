@@ -56,6 +56,10 @@ pub(crate) enum Flag {
     NamedError = 1 << 15,
     /// In the `message` of a choice, before its `delta`.
     InMessage = 1 << 16,
+    /// A list of log probabilities of the choice has entries.
+    HasLogprobs = 1 << 26,
+    /// In a further list of log probabilities of the choice, which repeats the first one.
+    RepeatsLogprobs = 1 << 27,
     /// The event has a number that differs in every event, so its bytes cannot be predicted.
     Varies = 1 << 25,
 }

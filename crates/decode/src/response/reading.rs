@@ -194,8 +194,20 @@ impl Sink<Place> for ResponseState {
             (Place::FunctionText, b'{') => self.channel(Channels::TOOL),
             (Place::TokenIds, b'[') => self.draft.add(Place::TokenId, 0),
             (Place::TokenId, _) => self.draft.add(Place::TokenId, 1),
-            (Place::LogprobList, b'[') => self.draft.add(Place::Logprob, 0),
-            (Place::Logprob, _) => self.draft.add(Place::Logprob, 1),
+            (Place::Logprobs, b'{') => {
+                self.draft.facts.clear(Flag::HasLogprobs);
+                self.draft.facts.clear(Flag::RepeatsLogprobs);
+            }
+            (Place::LogprobList, b'[') => {
+                self.draft.add(Place::Logprob, 0);
+                if self.draft.facts.has(Flag::HasLogprobs) {
+                    self.draft.facts.set(Flag::RepeatsLogprobs);
+                }
+            }
+            (Place::Logprob, _) if !self.draft.facts.has(Flag::RepeatsLogprobs) => {
+                self.draft.add(Place::Logprob, 1);
+                self.draft.facts.set(Flag::HasLogprobs);
+            }
             (Place::Usage | Place::InputUsage | Place::CohereUsage, b'{') => self.draft.facts.set(Flag::Usage),
             (Place::MessageUsage, b'{') => {
                 self.draft.facts.set(Flag::Usage);

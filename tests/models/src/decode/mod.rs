@@ -157,8 +157,10 @@ fn any_choice(event: &mut StreamEvent, choice: &Value) {
     event.choice = integer(&choice["index"]).and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
     finish(event, &choice["finish_reason"]);
     add(&mut event.token_ids, choice["token_ids"].as_array());
-    add(&mut event.logprobs, choice["logprobs"]["content"].as_array());
-    add(&mut event.logprobs, choice["logprobs"]["tokens"].as_array());
+    // The first list with entries counts.
+    let lists = ["content", "tokens"].map(|key| choice["logprobs"][key].as_array());
+    let first = lists.iter().flatten().find(|list| !list.is_empty());
+    add(&mut event.logprobs, first.or(lists.iter().flatten().next()).copied());
 }
 
 /// A reason, or an object with the reason as its type. `cancelled` means that the engine gave up.
