@@ -3,7 +3,7 @@
 
 use tokometer_observe::measure::{CountSource, Outcome, QueueSource};
 
-use crate::odd_servers::{CHAT, DONE, EXACT, SSE, STOP, counted, delta, responses, sse, total, used};
+use crate::odd_servers::{AT_LEAST, CHAT, DONE, EXACT, SSE, STOP, counted, delta, responses, sse, total, used};
 
 const JSON: &str = "content-type: application/json\r\n";
 
@@ -49,5 +49,32 @@ fn log_probabilities_under_two_names_count_once() {
             used(9, 1)
         );
         assert_eq!(counted(CHAT, JSON, &body), EXACT(1), "{lists}");
+    }
+}
+
+#[test]
+fn camel_case_keys_of_a_choice_are_read() {
+    let reasons = |body: &str| responses(CHAT, SSE, body).records[0].response.finish_reasons.len();
+    for reason in [
+        r#""finishReason":"stop""#,
+        r#""finishReason":"stop","finish_reason":"stop""#,
+        r#""finish_reason":"stop","finishReason":"stop""#,
+        r#""finish_reason":null,"finishReason":{"type":"stop"}"#,
+    ] {
+        for (path, token) in [(CHAT, r#""delta":{"content":"a"}"#), ("/v1/completions", r#""text":"a""#)] {
+            let choice = |more: &str| format!(r#"{{"id":"c","choices":[{{"index":0,{token},{more}}}]}}"#);
+            let body = sse(&[&choice(r#""finish_reason":null"#), &choice(reason)]);
+            assert_eq!(counted(path, SSE, &body), AT_LEAST(2), "{path} {reason}");
+        }
+        let body = sse(&[&delta("a"), &format!(r#"{{"id":"c","choices":[{{"index":0,"delta":{{}},{reason}}}]}}"#)]);
+        assert_eq!(reasons(&body), 1, "{reason}");
+    }
+    for text in [
+        r#"{"reasoningContent":"Hm"}"#,
+        r#"{"toolCalls":[{"function":{"name":"f","arguments":""}}]}"#,
+        r#"{"functionCall":{"name":"f"}}"#,
+    ] {
+        let token = format!(r#"{{"id":"c","choices":[{{"index":0,"delta":{text}}}]}}"#);
+        assert_eq!(counted(CHAT, SSE, &sse(&[&token, STOP, DONE])), AT_LEAST(1), "{text}");
     }
 }

@@ -49,6 +49,9 @@ pub(super) static META_INFO: Keys<Place> = Keys::new(&[
 /// `meta_info.finish_reason`: `null` until the end.
 pub(super) static FINISH_OBJECT: Keys<Place> = Keys::new(&[("type", Place::FinishReason)]);
 
+/// The same object as `choices[].finish_reason`
+pub(super) static CHOICE_FINISH_OBJECT: Keys<Place> = Keys::new(&[("type", Place::ChoiceFinish)]);
+
 // Text Generation Inference 3.3 (router/src/lib.rs): `/generate_stream`, `/generate`, and `/`, which acts as either of
 // the two.
 //

@@ -78,8 +78,10 @@ places! {
     CompletionChoice: Object(&openai::COMPLETION_CHOICE),
     /// `choices[].index`
     Index: Number,
-    /// `choices[].finish_reason`; some servers send SGLang's object
+    /// `finish_reason`; some servers send SGLang's object
     FinishReason: WordOrOne(&native::FINISH_OBJECT),
+    /// `choices[].finish_reason`, in either of its names
+    ChoiceFinish: WordOrOne(&native::CHOICE_FINISH_OBJECT),
     /// `choices[].delta`
     Delta: Object(&openai::MESSAGE),
     /// `choices[].message`

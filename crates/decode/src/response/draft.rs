@@ -56,6 +56,8 @@ pub(crate) enum Flag {
     NamedError = 1 << 15,
     /// In the `message` of a choice, before its `delta`.
     InMessage = 1 << 16,
+    /// A finish reason of the choice.
+    Finished = 1 << 28,
     /// A list of log probabilities of the choice has entries.
     HasLogprobs = 1 << 26,
     /// In a further list of log probabilities of the choice, which repeats the first one.

@@ -132,13 +132,17 @@ impl ResponseState {
         let word = self.word.bytes();
         let is_one_of = |words: &[&str]| words.iter().any(|known| word.eq_ignore_ascii_case(known.as_bytes()));
         match place {
-            Place::FinishReason | Place::StopType => {
+            Place::FinishReason | Place::StopType | Place::ChoiceFinish => {
                 let reason = FinishReason::from_wire(word).map(|reason| match reason {
-                    // Given up by the engine: only the Responses API and realtime report what a user canceled.
+                    // Given up by the engine: only realtime reports what a user canceled.
                     FinishReason::Canceled => FinishReason::Abort,
                     reason => reason,
                 });
-                reason.into_iter().for_each(|reason| self.draft.finishes.push(reason));
+                let is_repeated = place == Place::ChoiceFinish && self.draft.facts.has(Flag::Finished);
+                if let Some(reason) = reason.filter(|_| !is_repeated) {
+                    self.draft.facts.set(Flag::Finished);
+                    self.draft.finishes.push(reason);
+                }
             }
             Place::Role if !word.is_empty() => self.draft.facts.set(Flag::Role),
             Place::Object if word == b"error" => self.draft.facts.set(Flag::NamedError),
@@ -182,6 +186,7 @@ impl Sink<Place> for ResponseState {
                 self.response();
                 self.draft.facts.choice = 0;
                 self.draft.facts.clear(Flag::InMessage);
+                self.draft.facts.clear(Flag::Finished);
             }
             (Place::Message, b'{') => self.draft.facts.set(Flag::InMessage),
             (Place::Delta, b'{') => {

@@ -155,7 +155,12 @@ fn completion_choice(event: &mut StreamEvent, choice: &Value) -> bool {
 fn any_choice(event: &mut StreamEvent, choice: &Value) {
     event.choices += 1;
     event.choice = integer(&choice["index"]).and_then(|index| u32::try_from(index).ok()).unwrap_or(0);
-    finish(event, &choice["finish_reason"]);
+    // The first of the two names that has a reason.
+    let before = event.finishes.len();
+    finish(event, &choice["finishReason"]);
+    if event.finishes.len() == before {
+        finish(event, &choice["finish_reason"]);
+    }
     add(&mut event.token_ids, choice["token_ids"].as_array());
     // The first list with entries counts.
     let lists = ["content", "tokens"].map(|key| choice["logprobs"][key].as_array());
@@ -177,6 +182,7 @@ fn message(event: &mut StreamEvent, message: &Value) {
     mark(event, &message["content"], Channels::CONTENT);
     mark(event, &message["reasoning"], Channels::REASONING);
     mark(event, &message["reasoning_content"], Channels::REASONING);
+    mark(event, &message["reasoningContent"], Channels::REASONING);
     mark(event, &message["refusal"], Channels::REFUSAL);
     mark(event, &message["audio"]["data"], Channels::AUDIO);
     mark(event, &message["audio"]["transcript"], Channels::AUDIO);
@@ -188,10 +194,11 @@ fn message(event: &mut StreamEvent, message: &Value) {
         mark_part(event, part, Channels::REASONING);
     }
     // TGI 2.4 sends one call instead of a list.
-    let calls = message["tool_calls"].as_array().map_or(std::slice::from_ref(&message["tool_calls"]), Vec::as_slice);
-    let calls = calls.iter();
-    let functions =
-        calls.flat_map(|call| [call, &call["function"], &call["custom"]]).chain([&message["function_call"]]);
+    let calls = ["tool_calls", "toolCalls"].map(|key| &message[key]);
+    let calls = calls.into_iter().flat_map(|calls| calls.as_array().map_or(std::slice::from_ref(calls), Vec::as_slice));
+    let functions = calls
+        .flat_map(|call| [call, &call["function"], &call["custom"]])
+        .chain([&message["function_call"], &message["functionCall"]]);
     for function in functions {
         for key in ["name", "arguments", "input"] {
             mark(event, &function[key], Channels::TOOL);
