@@ -78,3 +78,17 @@ fn camel_case_keys_of_a_choice_are_read() {
         assert_eq!(counted(CHAT, SSE, &sse(&[&token, STOP, DONE])), AT_LEAST(1), "{text}");
     }
 }
+
+#[test]
+fn prompt_progress_next_to_output_is_no_mere_progress() {
+    let progress = r#""prompt_progress":{"total":9,"cache":0,"processed":9,"time_ms":3}"#;
+    let event = |delta: &str, more: &str| {
+        format!(r#"{{"id":"c","choices":[{{"index":0,"delta":{delta}{more}}}],{progress}}}"#)
+    };
+    let (role, token) = (event(r#"{"role":"assistant","content":null}"#, ""), event(r#"{"content":"a"}"#, ""));
+    let last = event("{}", r#","finish_reason":"stop""#);
+    assert_eq!(counted(CHAT, SSE, &sse(&[&role, &token, &delta("b"), STOP, DONE])), AT_LEAST(2));
+    assert_eq!(counted(CHAT, SSE, &sse(&[&role, &delta("a"), &last])), AT_LEAST(1));
+    let usage = format!(r#"{{"id":"c","choices":[],{progress},"usage":{}}}"#, used(9, 1));
+    assert_eq!(counted(CHAT, SSE, &sse(&[&role, &token, STOP, &usage])), EXACT(1));
+}

@@ -228,7 +228,7 @@ pub struct StreamEvent {
     pub token_ids: Option<u32>,
     /// Length of `logprobs.content` or `logprobs.tokens`, if present.
     pub logprobs: Option<u32>,
-    /// The event reports prompt progress and has no token: llama.cpp's `prompt_progress`.
+    /// The event reports prompt progress, and has no token, finish reason or `usage`: llama.cpp's `prompt_progress`.
     pub progress: bool,
     /// `usage`, if it is an object.
     pub usage: Option<Usage>,

@@ -220,6 +220,9 @@ impl Draft {
         if let Some(reason) = self.status_reason.or(self.status) {
             finishes.push(reason);
         }
+        // llama.cpp may report the end of the prompt together with the first token.
+        let is_empty = channels.is_empty() && finishes.is_empty() && !facts.has(Flag::Usage);
+        let progress = facts.has(Flag::Progress) && is_empty;
         StreamEvent {
             choice: facts.choice,
             choices: facts.choices.into(),
@@ -227,11 +230,11 @@ impl Draft {
             role: facts.has(Flag::Role),
             empty_delta: facts.has(Flag::Delta)
                 && !facts.has(Flag::Role)
-                && !facts.has(Flag::Progress)
+                && !progress
                 && facts.channels.is_empty(),
             token_ids: if plain { None } else { self.short_count(Place::TokenId) },
             logprobs: if plain { None } else { self.short_count(Place::Logprob) },
-            progress: facts.has(Flag::Progress),
+            progress,
             usage: if facts.has(Flag::Usage) { Some(self.usage()) } else { None },
             counter: if facts.has(Flag::Counter) { Some(self.counter()) } else { None },
             finishes,

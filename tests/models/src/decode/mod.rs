@@ -118,7 +118,8 @@ fn of_value(route: Route, framing: Framing, value: &Value, past: &mut Past) -> S
         event.channels.insert(whole.channels);
     }
     let is_openai = matches!(route, Route::Chat | Route::Completions);
-    event.progress = is_openai && value["prompt_progress"].is_object();
+    let is_empty = event.channels.is_empty() && event.finishes.is_empty() && !value["usage"].is_object();
+    event.progress = is_openai && value["prompt_progress"].is_object() && is_empty;
     event.empty_delta = has_delta && !event.role && !event.progress && event.channels.is_empty();
     if named::is_named(route) {
         event.timing = match (route, framing) {

@@ -65,6 +65,8 @@ impl Sums {
         if let Some(usage) = self.usage {
             self.event.usage = Some(Usage { total: self.event.choices == 0, ..usage });
         }
+        let is_empty = self.event.channels.is_empty() && self.event.finishes.is_empty() && self.usage.is_none();
+        self.event.progress &= is_empty;
         self.event.empty_delta = self.empty_delta && !self.event.progress && self.event.channels.is_empty();
         self.event
     }
