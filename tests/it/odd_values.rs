@@ -92,3 +92,16 @@ fn prompt_progress_next_to_output_is_no_mere_progress() {
     let usage = format!(r#"{{"id":"c","choices":[],{progress},"usage":{}}}"#, used(9, 1));
     assert_eq!(counted(CHAT, SSE, &sse(&[&role, &token, STOP, &usage])), EXACT(1));
 }
+
+#[test]
+fn lightllm_is_not_named_as_the_engine_whose_format_it_adopted() {
+    let event = |more: &str| {
+        format!(r#"{{"token":{{"id":5,"text":"a","logprob":-1,"special":false}},"generated_text":null{more}}}"#)
+    };
+    for (finished, engine) in [(r#","finished":false"#, None), (r#","finished":true,"finish_reason":"stop""#, None), ("", Some("tgi"))] {
+        let body = sse(&[&event(finished)]);
+        let replayed = responses("/generate_stream", SSE, &body);
+        assert_eq!(replayed.records[0].labels.engine, engine, "{finished}");
+        assert_eq!(counted("/generate_stream", SSE, &body).1.map(|output| output.0), Some(1), "{finished}");
+    }
+}

@@ -66,6 +66,7 @@ pub(super) static TGI: Keys<Place> = Keys::new(&[
     ("details", Place::Details),
     // LightLLM: both above are always `null`.
     ("finish_reason", Place::FinishReason),
+    ("finished", Place::LightllmMark),
     // The only content of `/vertex` responses.
     ("predictions", Place::PredictedTexts),
     ("error", Place::Error),

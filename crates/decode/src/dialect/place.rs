@@ -48,6 +48,8 @@ places! {
     TensorrtLlmMark: Mark,
     /// A key that only LMDeploy sends.
     LmdeployMark: Mark,
+    /// A key that only LightLLM sends.
+    LightllmMark: Mark,
     /// A key that only Triton sends.
     TritonMark: Mark,
     /// `nvext` (Dynamo)

@@ -51,6 +51,8 @@ impl EngineFacts {
     pub const ID_OF_REQUEST: EngineFacts = EngineFacts(1 << 19);
     /// The request's `X-Request-Id` that `id` contains is not a UUID.
     pub const ID_NO_UUID: EngineFacts = EngineFacts(1 << 20);
+    /// A key that only LightLLM sends. It has no row in the table, but its responses have the marks of TGI.
+    pub const LIGHTLLM: EngineFacts = EngineFacts(1 << 21);
 
     /// The union of both sets.
     pub const fn and(self, other: EngineFacts) -> EngineFacts {
@@ -163,6 +165,9 @@ static EVIDENCE: [Evidence; 21] = [
 impl Engine {
     /// The engine that these marks identify on this route.
     pub fn of_marks(head: HeadMarks, facts: EngineFacts, route: Route) -> Option<Engine> {
+        if facts.contains(EngineFacts::LIGHTLLM) {
+            return None;
+        }
         let matches = |(heads, marks, on, _): &&Evidence| head.contains(*heads) && facts.contains(*marks) && on(route);
         EVIDENCE.iter().find(matches).map(|(.., engine)| *engine)
     }
@@ -318,6 +323,7 @@ mod tests {
             // Dynamo, or vLLM's Rust front end.
             (&[SSE], EngineFacts::ID_OF_REQUEST),
             (&[UVICORN], EngineFacts::TRITON),
+            (&[UVICORN], EngineFacts::TGI.and(EngineFacts::LIGHTLLM)),
             (&[UVICORN], EngineFacts::VLLM_POOLING_ID),
             (&[("openai-processing-ms", "1"), ("openai-version", "2020-10-01")], EngineFacts::NONE),
             (&[UVICORN, ("x-request-id", "a")], EngineFacts::NONE),

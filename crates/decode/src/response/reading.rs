@@ -243,7 +243,7 @@ impl Sink<Place> for ResponseState {
             (Place::TensorrtLlmMark, _) => self.engine.insert(EngineFacts::TENSORRT_LLM),
             (Place::LmdeployMark, _) => self.engine.insert(EngineFacts::LMDEPLOY),
             (Place::TritonMark, _) => self.engine.insert(EngineFacts::TRITON),
-
+            (Place::LightllmMark, _) => self.engine.insert(EngineFacts::LIGHTLLM),
             (Place::Nvext, b'{') => self.engine.insert(EngineFacts::DYNAMO),
             (Place::NvextTiming, b'{') => self.draft.facts.set(Flag::Timing),
             (Place::InputTokens | Place::BilledUnits, b'{') => self.draft.facts.set(Flag::Usage),
