@@ -178,7 +178,15 @@ fn stream_with_unusual_framing_is_read() {
 fn errors_are_told_from_keys_that_are_always_present() {
     let with = |error: &str| format!(r#"{{"id":"c","choices":[{{"index":0,"delta":{{"content":"a"}}}}],{error}}}"#);
     for error in
-        [r#""error":null"#, r#""error":"""#, r#""error":{}"#, r#""base_resp":{"status_code":0,"status_msg":"success"}"#]
+        [
+            r#""error":null"#,
+            r#""error":"""#,
+            r#""error":{}"#,
+            r#""error":{"message":"","code":null}"#,
+            r#""error":{"message":null,"type":"","param":null,"code":0}"#,
+            r#""error":{"code":0.0,"message":"","details":[],"inner":{"a":[{}],"b":""},"retry":false}"#,
+            r#""base_resp":{"status_code":0,"status_msg":"success"}"#,
+        ]
     {
         let body = sse(&[&with(error), &with(error), STOP, &total(9, 2), DONE]);
         assert_eq!(counted(CHAT, SSE, &body), EXACT(2), "{error}");
@@ -187,6 +195,10 @@ fn errors_are_told_from_keys_that_are_always_present() {
         r#"{"error":"broken"}"#,
         r#"{"error":{"message":"broken","code":500}}"#,
         r#"{"error":{"detail":"broken"}}"#,
+        r#"{"error":{"message":"","code":500}}"#,
+        r#"{"error":{"message":"","code":"","type":"broken"}}"#,
+        r#"{"error":{"message":"","details":[{"reason":"broken"}]}}"#,
+        r#"{"error":{"message":"","an_unknown_key_with_more_than_36_letters":true}}"#,
         r#"{"choices":[{"index":0,"delta":{"content":""},"error":{"code":502,"message":"broken"}}]}"#,
         r#"{"x_groq":{"id":"r","error":"broken"},"choices":[]}"#,
         r#"{"choices":null,"base_resp":{"status_code":1004,"status_msg":"broken"}}"#,

@@ -105,3 +105,26 @@ fn lightllm_is_not_named_as_the_engine_whose_format_it_adopted() {
         assert_eq!(counted("/generate_stream", SSE, &body).1.map(|output| output.0), Some(1), "{finished}");
     }
 }
+
+#[test]
+fn error_type_is_the_first_of_its_keys_with_a_value() {
+    for (path, error, name) in [
+        (CHAT, r#"{"error":{"type":"","message":"m"}}"#, None),
+        (CHAT, r#"{"error_type":"outer","error":{"type":"","message":"m"}}"#, Some("outer")),
+        (CHAT, r#"{"error":{"type":"inner","message":""},"error_type":"outer"}"#, Some("inner")),
+        ("/v1/responses", r#"{"type":"error","code":"event","error":{"type":"","code":""}}"#, Some("event")),
+        ("/v1/responses", r#"{"type":"error","code":"event","error":{"code":"inner","type":null}}"#, Some("inner")),
+        ("/v1/responses", r#"{"type":"x","error":{"code":"inner","type":""}}"#, Some("inner")),
+    ] {
+        let replayed = responses(path, SSE, &sse(&[error]));
+        let record = &replayed.records[0];
+        assert_eq!(record.outcome, Outcome::ErrorInStream, "{error}");
+        assert_eq!(record.response.error_type.as_deref(), name, "{error}");
+    }
+    // Always present, without a value.
+    for error in [r#"{"type":"","code":"","message":""}"#, r#"{"type":null,"code":0}"#] {
+        let token = format!(r#"{{"type":"response.output_text.delta","delta":"a","error":{error}}}"#);
+        let end = format!(r#"{{"type":"response.completed","response":{{"status":"completed","error":{error}}}}}"#);
+        assert_eq!(counted("/v1/responses", SSE, &sse(&[&token, &end])), AT_LEAST(1), "{error}");
+    }
+}

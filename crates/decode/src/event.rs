@@ -239,8 +239,8 @@ pub struct StreamEvent {
     /// The choice is marked as ended, with or without a reason: llama.cpp's `stop: true`, Ollama's `done: true`, TGI's
     /// `generated_text`. These streams have no other end marker.
     pub ended: bool,
-    /// An error envelope: `error` is an object or a string, or `object` is `error` (SGLang). FastAPI's `detail` alone
-    /// does not count: the HTTP status already reports that error.
+    /// An error envelope: `error` is a string or an object with a value, or `object` is `error` (SGLang). FastAPI's
+    /// `detail` alone does not count: the HTTP status already reports that error.
     pub error: bool,
     /// The `[DONE]` marker.
     pub done: bool,

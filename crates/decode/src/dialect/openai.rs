@@ -5,8 +5,11 @@ use crate::scan::Keys;
 
 // Keys shared by chats and completions (vLLM 0.33, SGLang 0.5, llama.cpp, Ollama, TGI, TensorRT-LLM, Dynamo).
 
-/// `error`. TGI sends `error_type` next to it.
-pub(super) static ERROR: Keys<Place> = Keys::new(&[("type", Place::ErrorType)]);
+/// `error`. TGI sends `error_type` next to it. Some servers always send the object, without a value in it.
+pub(super) static ERROR: Keys<Place> = Keys::with_others(&[("type", Place::ErrorType)], Place::ErrorDetail);
+
+/// An object in `error`
+pub(super) static ERROR_DETAIL: Keys<Place> = Keys::with_others(&[], Place::ErrorDetail);
 
 /// `base_resp`
 pub(super) static BASE_RESPONSE: Keys<Place> = Keys::new(&[("status_code", Place::BaseStatus)]);

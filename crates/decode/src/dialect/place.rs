@@ -61,7 +61,9 @@ places! {
     /// `error`
     Error: TextOrOne(&openai::ERROR),
     /// `error.type`
-    ErrorType: Word,
+    ErrorType: WordOrOne(&openai::ERROR_DETAIL),
+    /// Any other value in `error`
+    ErrorDetail: Texts(&openai::ERROR_DETAIL, Place::ErrorDetail),
     /// `base_resp` (MiniMax)
     BaseResponse: Object(&openai::BASE_RESPONSE),
     /// `base_resp.status_code`: 0 if there is no error
@@ -211,8 +213,10 @@ places! {
     ItemText: Text,
     /// `error` with a `code`
     CodedError: TextOrOne(&typed::CODED_ERROR),
-    /// `error.code`, or `code` of an event
-    ErrorCode: Word,
+    /// `error.code`
+    ErrorCode: WordOrOne(&openai::ERROR_DETAIL),
+    /// `code` of an event
+    EventCode: Word,
     /// `session`
     Session: Object(&typed::SESSION),
     /// `session.type`

@@ -16,7 +16,7 @@ pub(super) static RESPONSE_EVENT: Keys<Place> = Keys::new(&[
     ("item", Place::Item),
     ("sequence_number", Place::SequenceNumber),
     ("error", Place::CodedError),
-    ("code", Place::ErrorCode),
+    ("code", Place::EventCode),
     ("object", Place::Object),
     ("timings", Place::Timings),
     ("usage", Place::Usage),
@@ -49,7 +49,8 @@ pub(super) static STATUS_DETAILS: Keys<Place> =
     Keys::new(&[("reason", Place::StatusReason), ("error", Place::CodedError)]);
 
 /// `error` with a `code`; bodies of rejected requests also have a `type`
-pub(super) static CODED_ERROR: Keys<Place> = Keys::new(&[("type", Place::ErrorType), ("code", Place::ErrorCode)]);
+pub(super) static CODED_ERROR: Keys<Place> =
+    Keys::with_others(&[("type", Place::ErrorType), ("code", Place::ErrorCode)], Place::ErrorDetail);
 
 /// `item`: the keys present when a tool call begins
 pub(super) static ITEM: Keys<Place> =

@@ -52,8 +52,6 @@ pub(crate) enum Flag {
     Special = 8192,
     /// The response is not available yet.
     Pending = 16384,
-    /// An error by the object's name, as text, or before another error object.
-    NamedError = 1 << 15,
     /// In the `message` of a choice, before its `delta`.
     InMessage = 1 << 16,
     /// A finish reason of the choice.
@@ -240,8 +238,7 @@ impl Draft {
             finishes,
             ended: facts.has(Flag::Ended),
             // A failed transcription of the user's audio is not an error of the response.
-            error: (facts.has(Flag::Error) || facts.has(Flag::NamedError)) && facts.kind != Kind::InputTranscriptEnd
-                || facts.kind.fails(),
+            error: facts.has(Flag::Error) && facts.kind != Kind::InputTranscriptEnd || facts.kind.fails(),
             done: false,
             end: facts.kind.ends(),
             pending: facts.has(Flag::Pending),

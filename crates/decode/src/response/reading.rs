@@ -10,7 +10,8 @@ use crate::scan::{Capture, Place as _, Shape, Sink};
 use crate::{Channels, EngineFacts, FinishReason, ResponseText, StreamEvent, TextLost, engine};
 
 /// The keys that may contain the error type, in increasing priority.
-const RANKS: [Place; 4] = [Place::FlatErrorType, Place::ErrorCode, Place::OuterErrorType, Place::ErrorType];
+const RANKS: [Place; 5] =
+    [Place::FlatErrorType, Place::EventCode, Place::ErrorCode, Place::OuterErrorType, Place::ErrorType];
 
 /// An event with an error has ended, so `error_type` is final.
 const FINAL: u8 = u8::MAX;
@@ -145,17 +146,14 @@ impl ResponseState {
                 }
             }
             Place::Role if !word.is_empty() => self.draft.facts.set(Flag::Role),
-            Place::Object if word == b"error" => self.draft.facts.set(Flag::NamedError),
+            Place::Object if word == b"error" => self.draft.facts.set(Flag::Error),
             Place::Fingerprint => self.engine.insert(engine::of_fingerprint(word)),
             Place::EventType => {
                 self.draft.facts.kind = Kind::from_wire(word);
                 // An event type never begins with a capital letter. A `type` that does is the type of an error without
                 // an envelope (SGLang).
-                if word.first().is_some_and(u8::is_ascii_uppercase) && self.error_rank == 0 {
-                    self.error_type.clear();
-                    self.error_type.push(word);
-                    self.error_type.settle();
-                    self.error_rank = rank(Place::FlatErrorType);
+                if word.first().is_some_and(u8::is_ascii_uppercase) {
+                    self.error_type_is(rank(Place::FlatErrorType));
                 }
             }
             Place::Status if is_one_of(&["completed", "incomplete", "failed", "cancelled"]) => {
@@ -225,11 +223,8 @@ impl Sink<Place> for ResponseState {
             }
             (Place::SequenceNumber, _) => self.draft.facts.set(Flag::Varies),
             (Place::Metrics | Place::Timings, b'{') => self.draft.facts.set(Flag::Timing),
-            (Place::Error | Place::CodedError, b'{') => {
-                // An earlier error of the event was not empty.
-                if self.draft.facts.has(Flag::Error) {
-                    self.draft.facts.set(Flag::NamedError);
-                }
+            // A value that is not zero, `null` or `false`.
+            (Place::ErrorType | Place::ErrorCode | Place::ErrorDetail, b'1'..=b'9' | b'-' | b't') => {
                 self.draft.facts.set(Flag::Error);
             }
             (Place::PromptProgress, b'{') => {
@@ -275,14 +270,9 @@ impl Sink<Place> for ResponseState {
         }
     }
 
-    fn empty_object(&mut self, place: Place) {
-        if matches!(place, Place::Error | Place::CodedError) {
-            self.draft.facts.clear(Flag::Error);
-        }
-    }
-
     fn text(&mut self, place: Place, empty: bool) {
-        self.known = true;
+        let is_error = matches!(place, Place::Error | Place::CodedError | Place::ErrorDetail);
+        self.known |= !is_error;
         if empty {
             return;
         }
@@ -294,7 +284,7 @@ impl Sink<Place> for ResponseState {
             Place::FunctionText => self.channel(Channels::TOOL),
             Place::Refusal => self.channel(Channels::REFUSAL),
             Place::AudioText => self.channel(Channels::AUDIO),
-            Place::Error | Place::CodedError => self.draft.facts.set(Flag::NamedError),
+            _ if is_error => self.draft.facts.set(Flag::Error),
             Place::EventDelta => self.draft.facts.set(Flag::Piece),
             Place::ItemText => self.draft.facts.set(Flag::Item),
             _ => {}
@@ -305,15 +295,6 @@ impl Sink<Place> for ResponseState {
         match place {
             Place::Id => self.id.begin(),
             Place::Model => self.model.begin(),
-            Place::ErrorType | Place::OuterErrorType | Place::ErrorCode | Place::FlatErrorType => {
-                let rank = rank(place);
-                let wanted = rank > self.error_rank;
-                if wanted {
-                    self.error_type.clear();
-                    self.error_rank = rank;
-                }
-                wanted
-            }
             _ => {
                 self.word.clear();
                 true
@@ -325,10 +306,12 @@ impl Sink<Place> for ResponseState {
         match place {
             Place::Id => self.id.push(part),
             Place::Model => self.model.push(part),
-            Place::ErrorType | Place::OuterErrorType | Place::ErrorCode | Place::FlatErrorType => {
-                self.error_type.push(part)
+            _ => {
+                if matches!(place, Place::ErrorType | Place::ErrorCode) && !part.is_empty() {
+                    self.draft.facts.set(Flag::Error);
+                }
+                self.word.push(part);
             }
-            _ => self.word.push(part),
         }
     }
 
@@ -342,10 +325,10 @@ impl Sink<Place> for ResponseState {
                 self.model.settle();
                 self.engine.insert(engine::of_model(self.model.bytes()));
             }
-            Place::ErrorType | Place::OuterErrorType | Place::ErrorCode | Place::FlatErrorType => {
-                self.error_type.settle()
-            }
-            _ => self.word_is_complete(place),
+            _ => match rank(place) {
+                0 => self.word_is_complete(place),
+                rank => self.error_type_is(rank),
+            },
         }
     }
 
@@ -364,7 +347,7 @@ impl Sink<Place> for ResponseState {
             place if place.duration_slot() < Place::DURATIONS => self.duration(written, 1.0, place),
             Place::BaseStatus => {
                 if integer(written).is_some_and(|status| status != 0) {
-                    self.draft.facts.set(Flag::NamedError);
+                    self.draft.facts.set(Flag::Error);
                 }
             }
             place => {
@@ -408,6 +391,16 @@ impl ResponseState {
             // Another name of the same count may be present but zero (new-api).
             _ if tokens == 0 => draft.put_if_absent(place, 0),
             _ => draft.put(place, tokens),
+        }
+    }
+
+    /// The word is the error type, unless it is empty or a key with a higher rank has the type.
+    fn error_type_is(&mut self, rank: u8) {
+        if rank > self.error_rank && !self.word.bytes().is_empty() {
+            self.error_rank = rank;
+            self.error_type.clear();
+            self.error_type.push(self.word.bytes());
+            self.error_type.settle();
         }
     }
 
@@ -458,10 +451,6 @@ impl Sink<Place> for TextKeeper<'_> {
             self.text.lose(TextLost::NotPlain);
         }
         self.reading.begin(place, first);
-    }
-
-    fn empty_object(&mut self, place: Place) {
-        self.reading.empty_object(place);
     }
 
     fn text(&mut self, place: Place, empty: bool) {

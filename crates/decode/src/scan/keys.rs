@@ -9,6 +9,8 @@ pub struct Keys<P: 'static> {
     factor: u32,
     /// Index of the pair plus one; 0 if the slot has no key.
     slots: [u8; SLOTS],
+    /// The place of the values of all other keys.
+    others: Option<P>,
 }
 
 const SLOTS: usize = 64;
@@ -16,13 +18,22 @@ const SLOTS: usize = 64;
 impl<P: Copy> Keys<P> {
     /// Builds the table. Compilation fails if two keys have the same length, first, middle and last byte.
     pub const fn new(pairs: &'static [(&'static str, P)]) -> Self {
+        Self::of(pairs, None)
+    }
+
+    /// Like [`Keys::new`]; the values of all other keys are at `others`.
+    pub const fn with_others(pairs: &'static [(&'static str, P)], others: P) -> Self {
+        Self::of(pairs, Some(others))
+    }
+
+    const fn of(pairs: &'static [(&'static str, P)], others: Option<P>) -> Self {
         // Odd factors from the Weyl sequence of the golden ratio, whose bits are well mixed.
         let mut factor: u32 = 1;
         let mut tries = 0;
         while tries < 4096 {
             factor = factor.wrapping_add(0x9e37_79b8);
             if let Some(slots) = place(pairs, factor) {
-                return Self { pairs, factor, slots };
+                return Self { pairs, factor, slots, others };
             }
             tries += 1;
         }
@@ -31,9 +42,20 @@ impl<P: Copy> Keys<P> {
         );
     }
 
-    /// The place of this key's value, if the key is known.
+    /// The place of this key's value, if it is read.
     #[inline]
     pub(super) fn find(&self, key: &[u8]) -> Option<P> {
+        self.find_known(key).or(self.others)
+    }
+
+    /// The place of the values of unknown keys, if they are read.
+    #[inline]
+    pub(super) fn others(&self) -> Option<P> {
+        self.others
+    }
+
+    #[inline]
+    fn find_known(&self, key: &[u8]) -> Option<P> {
         let (first, middle, last) = (*key.first()?, *key.get(key.len() / 2)?, *key.last()?);
         let slot = *self.slots.get(slot(key.len(), [first, middle, last], self.factor))?;
         let (name, place) = self.pairs.get(usize::from(slot).checked_sub(1)?)?;

@@ -94,9 +94,6 @@ pub trait Sink<P> {
     /// A value begins at `place`. Its first byte, `first`, determines its type.
     fn begin(&mut self, place: P, first: u8);
 
-    /// The object that began at `place` has no members.
-    fn empty_object(&mut self, _place: P) {}
-
     /// Reports whether the string at a [`Shape::Text`] place is empty.
     fn text(&mut self, place: P, empty: bool);
 

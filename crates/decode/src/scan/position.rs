@@ -79,13 +79,7 @@ impl<P: Place> Position<P> {
     /// The innermost container.
     #[inline]
     pub(super) fn container(&self) -> Option<Shape<P>> {
-        self.container_place().map(P::shape)
-    }
-
-    /// The place of the innermost container.
-    #[inline]
-    pub(super) fn container_place(&self) -> Option<P> {
-        self.stack.get(usize::from(self.depth).checked_sub(1)?).copied()
+        Some(self.stack.get(usize::from(self.depth).checked_sub(1)?)?.shape())
     }
 
     /// True if the innermost container is an object, not an array.

@@ -127,12 +127,7 @@ impl<P: Place> Scanner<P> {
                     match byte {
                         b' ' | b'\n' | b'\r' | b'\t' => {}
                         b'"' => self.begin_key(),
-                        b'}' if self.position.state == State::FirstKey => {
-                            if let Some(place) = self.position.container_place() {
-                                sink.empty_object(place);
-                            }
-                            self.position.ascend();
-                        }
+                        b'}' if self.position.state == State::FirstKey => self.position.ascend(),
                         _ => self.position.state = State::Broken,
                     }
                     at += 1;
@@ -264,7 +259,8 @@ impl<P: Place> Scanner<P> {
                 }
                 place => place,
             }),
-            _ => None,
+            (None, Some(shape)) => shape.keys().and_then(|keys| keys.others()),
+            (_, None) => None,
         };
         // Fast path: all known servers write the colon directly after the key.
         if end.get(1) == Some(&b':') {

@@ -3,7 +3,7 @@
 mod named;
 mod native;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokometer_decode::{Channels, EngineTiming, FinishReason, Framing, Route, StreamEvent, Usage};
 
 /// The events of a whole body; for `Messages`, one message per line.
@@ -131,7 +131,7 @@ fn of_value(route: Route, framing: Framing, value: &Value, past: &mut Past) -> S
         named::read(&mut event, route, framing, value, past.transcribes);
         return event;
     }
-    event.error = is_error(&value["error"]) || value["object"] == "error";
+    event.error = is_error(&value["error"], 1, &["type"]) || value["object"] == "error";
     event.usage =
         value["usage"].is_object().then(|| Usage { total: event.choices == 0, ..named::token_usage(&value["usage"]) });
     event.timing = timing(&value["metrics"], if is_openai { &value["timings"] } else { &Value::Null });
@@ -266,9 +266,27 @@ fn float(value: &Value) -> Option<f64> {
     number.filter(|number| number.is_finite() && *number >= 0.0)
 }
 
-/// True for an error that is not empty.
-fn is_error(error: &Value) -> bool {
-    error.as_object().is_some_and(|error| !error.is_empty()) || error.as_str().is_some_and(|error| !error.is_empty())
+/// True for a text or an object that has a value. The decoder does not see more than 8 containers in each other, of which
+/// `around` contain the error, and no lists in the values of `words`.
+fn is_error(error: &Value, around: usize, words: &[&str]) -> bool {
+    let is_read = |(key, value): &(&String, &Value)| !(value.is_array() && words.contains(&key.as_str()));
+    let has_value = |error: &Map<String, Value>| {
+        error.iter().filter(is_read).any(|(_, value)| is_set(value, 7_usize.saturating_sub(around)))
+    };
+    error.as_object().is_some_and(has_value) || error.as_str().is_some_and(|error| !error.is_empty())
+}
+
+/// True for a value that is not zero, empty, `null` or `false`. `room`: how many containers may be in each other.
+fn is_set(value: &Value, room: usize) -> bool {
+    let inner = room.checked_sub(1);
+    match value {
+        Value::Null => false,
+        Value::Bool(value) => *value,
+        Value::Number(number) => !number.to_string().starts_with('0'),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(values) => inner.is_some_and(|room| values.iter().any(|value| is_set(value, room))),
+        Value::Object(values) => inner.is_some_and(|room| values.values().any(|value| is_set(value, room))),
+    }
 }
 
 fn add(sum: &mut Option<u32>, list: Option<&Vec<Value>>) {

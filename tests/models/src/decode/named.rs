@@ -19,10 +19,12 @@ pub(super) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
     ]
     .contains(&kind);
     event.asks = ["response.create", "input_audio_buffer.commit"].contains(&kind);
-    event.error |= super::is_error(&value["error"]) || value["object"] == "error" || kind == "error";
+    let is_coded = matches!(route, Route::Responses | Route::Realtime);
+    let words: &[&str] = if is_coded { &CODED } else { &CODED[..1] };
+    event.error |= super::is_error(&value["error"], 1, words) || value["object"] == "error" || kind == "error";
     event.error |= kind == "response.failed";
     match route {
-        Route::Responses | Route::Realtime if is_body => response(event, value),
+        Route::Responses | Route::Realtime if is_body => response(event, value, 1),
         Route::Responses | Route::Realtime => {
             piece(event, kind, &value["delta"]);
             input_transcription(event, kind, value, transcribes);
@@ -32,7 +34,7 @@ pub(super) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
                     super::mark_text(event, &item[key], Channels::TOOL);
                 }
             }
-            response(event, &value["response"]);
+            response(event, &value["response"], 2);
             if value["usage"].is_object() {
                 event.usage = Some(token_usage(&value["usage"]));
             }
@@ -63,7 +65,7 @@ pub(super) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
             cohere_message(event, &delta["message"], false);
             super::finish(event, &delta["finish_reason"]);
             event.usage = cohere_usage(&delta["usage"]);
-            event.error |= super::is_error(&delta["error"]);
+            event.error |= super::is_error(&delta["error"], 2, words);
         }
         Route::AudioTranscription | Route::AudioTranslation => {
             if is_body {
@@ -151,11 +153,15 @@ fn piece(event: &mut StreamEvent, kind: &str, delta: &Value) {
     delta_text(event, delta, channel);
 }
 
-fn response(event: &mut StreamEvent, response: &Value) {
-    event.error |= super::is_error(&response["error"]) || response["object"] == "error";
+/// The keys of an error whose values are words.
+const CODED: [&str; 2] = ["type", "code"];
+
+/// Reads a response. `around`: the number of containers around its members.
+fn response(event: &mut StreamEvent, response: &Value, around: usize) {
+    event.error |= super::is_error(&response["error"], around, &CODED) || response["object"] == "error";
     let reasons = [&response["incomplete_details"], &response["status_details"]];
     let reason = reasons.iter().rev().find_map(|details| details["reason"].as_str()).filter(|word| !word.is_empty());
-    event.error |= reasons.iter().any(|details| super::is_error(&details["error"]));
+    event.error |= reasons.iter().any(|details| super::is_error(&details["error"], around + 1, &CODED));
     let status = response["status"].as_str().map(str::to_ascii_lowercase);
     let status_of = |words: &[&'static str]| words.iter().copied().find(|word| status.as_deref() == Some(word));
     event.pending |= status_of(&["in_progress", "queued"]).is_some();

@@ -19,7 +19,7 @@ pub(super) fn of_value(route: Route, value: &Value) -> Option<StreamEvent> {
         }
         _ => return None,
     };
-    let mut sums = Sums::default();
+    let mut sums = Sums { around: 1 + usize::from(value.is_array()), ..Sums::default() };
     match (value, of_many) {
         (Value::Array(responses), Some(read)) => {
             responses.iter().filter(|response| response.is_object()).for_each(|response| read(&mut sums, response));
@@ -33,6 +33,8 @@ pub(super) fn of_value(route: Route, value: &Value) -> Option<StreamEvent> {
 #[derive(Default)]
 struct Sums {
     event: StreamEvent,
+    /// The number of containers around the members of a response.
+    around: usize,
     timing: EngineTiming,
     timed: bool,
     special: bool,
@@ -102,7 +104,7 @@ impl Sums {
     }
 
     fn error(&mut self, response: &Value) {
-        self.event.error |= super::is_error(&response["error"]);
+        self.event.error |= super::is_error(&response["error"], self.around, &["type"]);
     }
 }
 
