@@ -177,17 +177,15 @@ fn stream_with_unusual_framing_is_read() {
 #[test]
 fn errors_are_told_from_keys_that_are_always_present() {
     let with = |error: &str| format!(r#"{{"id":"c","choices":[{{"index":0,"delta":{{"content":"a"}}}}],{error}}}"#);
-    for error in
-        [
-            r#""error":null"#,
-            r#""error":"""#,
-            r#""error":{}"#,
-            r#""error":{"message":"","code":null}"#,
-            r#""error":{"message":null,"type":"","param":null,"code":0}"#,
-            r#""error":{"code":0.0,"message":"","details":[],"inner":{"a":[{}],"b":""},"retry":false}"#,
-            r#""base_resp":{"status_code":0,"status_msg":"success"}"#,
-        ]
-    {
+    for error in [
+        r#""error":null"#,
+        r#""error":"""#,
+        r#""error":{}"#,
+        r#""error":{"message":"","code":null}"#,
+        r#""error":{"message":null,"type":"","param":null,"code":0}"#,
+        r#""error":{"code":0.0,"message":"","details":[],"inner":{"a":[{}],"b":""},"retry":false}"#,
+        r#""base_resp":{"status_code":0,"status_msg":"success"}"#,
+    ] {
         let body = sse(&[&with(error), &with(error), STOP, &total(9, 2), DONE]);
         assert_eq!(counted(CHAT, SSE, &body), EXACT(2), "{error}");
     }
@@ -453,7 +451,7 @@ fn status_is_compared_without_case_and_an_unknown_one_is_no_empty_response() {
 }
 
 /// The record of a stream that the client left after these events.
-fn cut(path: &str, events: &[&str]) -> (Option<u64>, Counted) {
+pub(crate) fn cut(path: &str, events: &[&str]) -> (Option<u64>, Counted) {
     let head = format!("HTTP/1.1 200 OK\r\n{SSE}transfer-encoding: chunked\r\n\r\n");
     let events = events.iter().map(|event| format!("data: {event}")).collect::<Vec<_>>();
     let events = events.iter().map(String::as_str).collect::<Vec<_>>();

@@ -4,6 +4,7 @@
 use tokometer_observe::measure::{CountSource, Outcome, QueueSource};
 
 use crate::odd_servers::{AT_LEAST, CHAT, DONE, EXACT, SSE, STOP, counted, delta, responses, sse, total, used};
+use crate::odd_shapes::cut;
 
 const JSON: &str = "content-type: application/json\r\n";
 
@@ -82,9 +83,8 @@ fn camel_case_keys_of_a_choice_are_read() {
 #[test]
 fn prompt_progress_next_to_output_is_no_mere_progress() {
     let progress = r#""prompt_progress":{"total":9,"cache":0,"processed":9,"time_ms":3}"#;
-    let event = |delta: &str, more: &str| {
-        format!(r#"{{"id":"c","choices":[{{"index":0,"delta":{delta}{more}}}],{progress}}}"#)
-    };
+    let event =
+        |delta: &str, more: &str| format!(r#"{{"id":"c","choices":[{{"index":0,"delta":{delta}{more}}}],{progress}}}"#);
     let (role, token) = (event(r#"{"role":"assistant","content":null}"#, ""), event(r#"{"content":"a"}"#, ""));
     let last = event("{}", r#","finish_reason":"stop""#);
     assert_eq!(counted(CHAT, SSE, &sse(&[&role, &token, &delta("b"), STOP, DONE])), AT_LEAST(2));
@@ -98,7 +98,9 @@ fn lightllm_is_not_named_as_the_engine_whose_format_it_adopted() {
     let event = |more: &str| {
         format!(r#"{{"token":{{"id":5,"text":"a","logprob":-1,"special":false}},"generated_text":null{more}}}"#)
     };
-    for (finished, engine) in [(r#","finished":false"#, None), (r#","finished":true,"finish_reason":"stop""#, None), ("", Some("tgi"))] {
+    for (finished, engine) in
+        [(r#","finished":false"#, None), (r#","finished":true,"finish_reason":"stop""#, None), ("", Some("tgi"))]
+    {
         let body = sse(&[&event(finished)]);
         let replayed = responses("/generate_stream", SSE, &body);
         assert_eq!(replayed.records[0].labels.engine, engine, "{finished}");
@@ -126,5 +128,62 @@ fn error_type_is_the_first_of_its_keys_with_a_value() {
         let token = format!(r#"{{"type":"response.output_text.delta","delta":"a","error":{error}}}"#);
         let end = format!(r#"{{"type":"response.completed","response":{{"status":"completed","error":{error}}}}}"#);
         assert_eq!(counted("/v1/responses", SSE, &sse(&[&token, &end])), AT_LEAST(1), "{error}");
+    }
+}
+
+#[test]
+fn images_are_output_without_tokens() {
+    let chat = |delta: &str| format!(r#"{{"id":"c","choices":[{{"index":0,"delta":{delta}}}]}}"#);
+    let url = r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}"#;
+    for piece in [
+        format!(r#"{{"content":"","images":[{url}]}}"#),
+        r#"{"content":null,"images":["AAAA"]}"#.to_owned(),
+        r#"{"images":[{"b64_json":"AAAA"}]}"#.to_owned(),
+        format!(r#"{{"content":[{url}]}}"#),
+        r#"{"content":{"type":"image_url","image_url":"http://x/a.png"}}"#.to_owned(),
+    ] {
+        assert_eq!(counted(CHAT, SSE, &sse(&[&chat(&piece), STOP, DONE])), (Outcome::Ok, None), "{piece}");
+        let with_text = sse(&[&delta("a"), &chat(&piece), STOP, DONE]);
+        assert_eq!(counted(CHAT, SSE, &with_text), AT_LEAST(1), "{piece}");
+        let body = format!(r#"{{"choices":[{{"index":0,"message":{piece}}}]}}"#);
+        assert_eq!(counted(CHAT, JSON, &body), (Outcome::Ok, None), "{piece}");
+    }
+    for piece in [r#"{"content":"","images":[]}"#, r#"{"images":null}"#, r#"{"content":[{"type":"image_url"}]}"#] {
+        assert_eq!(counted(CHAT, SSE, &sse(&[&chat(piece), STOP, DONE])), (Outcome::NoOutput, None), "{piece}");
+    }
+    let line = |image: &str, done: bool| {
+        format!(r#"{{"model":"m","created_at":"t","response":"",{image}"completed":4,"total":4,"done":{done}}}"#) + "\n"
+    };
+    let lines = |image: &str| line("", false) + &line(image, true);
+    let ndjson = "content-type: application/x-ndjson\r\n";
+    assert_eq!(counted("/api/generate", ndjson, &lines(r#""image":"AAAA","#)), (Outcome::Ok, None));
+    assert_eq!(counted("/api/generate", ndjson, &lines(r#""image":"","#)), (Outcome::NoOutput, None));
+    let left = cut(CHAT, &[&chat(r#"{"images":["AAAA"]}"#)]).1;
+    assert_eq!(left, (Outcome::ClientAbortMidStream, None));
+}
+
+#[test]
+fn output_in_the_place_of_the_sibling_api_is_read() {
+    let text = |text: &str| format!(r#"{{"id":"c","choices":[{{"index":0,"text":{text},"finish_reason":null}}]}}"#);
+    let stop = r#"{"id":"c","choices":[{"index":0,"text":"","finish_reason":"stop"}]}"#;
+    for piece in [r#""a""#, r#"["a"]"#, r#"{"text":"a"}"#] {
+        assert_eq!(counted(CHAT, SSE, &sse(&[&text(piece), &text(piece), stop, DONE])), AT_LEAST(2), "{piece}");
+    }
+    assert_eq!(counted(CHAT, SSE, &sse(&[&text(r#""""#), stop, DONE])), (Outcome::NoOutput, None));
+    // The same text under several keys is one token.
+    for choice in [
+        r#""delta":{"content":"a"},"text":"a""#,
+        r#""text":"a","delta":{"content":"a"}"#,
+        r#""message":{"content":"a"},"text":"a""#,
+    ] {
+        let event = format!(r#"{{"id":"c","choices":[{{"index":0,{choice}}}]}}"#);
+        assert_eq!(counted(CHAT, SSE, &sse(&[&event, &event, STOP, DONE])), AT_LEAST(2), "{choice}");
+    }
+    // The last event repeats the whole text.
+    let whole = r#"{"id":"c","choices":[{"index":0,"message":{"content":"aa"},"finish_reason":"stop"}]}"#;
+    assert_eq!(counted(CHAT, SSE, &sse(&[&text(r#""a""#), &text(r#""a""#), whole, DONE])), AT_LEAST(2));
+    let body = sse(&[&delta("a"), &delta("b"), STOP, DONE]);
+    for path in ["/v1/completions", "/completions"] {
+        assert_eq!(counted(path, SSE, &body), AT_LEAST(2), "{path}");
     }
 }

@@ -228,6 +228,8 @@ pub struct StreamEvent {
     pub token_ids: Option<u32>,
     /// Length of `logprobs.content` or `logprobs.tokens`, if present.
     pub logprobs: Option<u32>,
+    /// The event has an image. It is output without tokens, because many image models generate none.
+    pub image: bool,
     /// The event reports prompt progress, and has no token, finish reason or `usage`: llama.cpp's `prompt_progress`.
     pub progress: bool,
     /// `usage`, if it is an object.
@@ -268,10 +270,10 @@ impl StreamEvent {
         *self != StreamEvent { malformed, done, ..StreamEvent::default() }
     }
 
-    /// Keeps only what is certain in a truncated event: its choice, its channels, and whether it is an error. Numbers
+    /// Keeps only what is certain in a truncated event: its choice, its output, and whether it is an error. Numbers
     /// may lack digits, or related numbers may be missing.
     pub(crate) fn beginning(self) -> StreamEvent {
-        let StreamEvent { choice, choices, channels, role, progress, error, malformed, .. } = self;
-        StreamEvent { choice, choices, channels, role, progress, error, malformed, ..StreamEvent::default() }
+        let StreamEvent { choice, choices, channels, image, role, progress, error, malformed, .. } = self;
+        StreamEvent { choice, choices, channels, image, role, progress, error, malformed, ..StreamEvent::default() }
     }
 }

@@ -31,7 +31,7 @@ pub enum TextLost {
     TooLong,
     /// All texts together would exceed `memory_bytes`.
     Memory,
-    /// The generated tokens are not those of the text: audio, several choices, invalid escapes or bytes, or U+FFFD,
+    /// The generated tokens are not those of the text: audio, images, several choices, invalid escapes or bytes, or U+FFFD,
     /// which replaces invalid bytes.
     NotPlain,
 }
@@ -208,7 +208,7 @@ impl ResponseText {
 
     /// Ends the current event: keeps its text if the event has output, otherwise drops it.
     pub(super) fn settle(&mut self, event: &StreamEvent) {
-        if event.channels.intersects(Channels::AUDIO) || event.choices > 1 || event.choice > 0 {
+        if event.channels.intersects(Channels::AUDIO) || event.image || event.choices > 1 || event.choice > 0 {
             self.lose(TextLost::NotPlain);
         }
         self.calls |= event.channels.intersects(Channels::TOOL);

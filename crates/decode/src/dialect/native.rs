@@ -127,6 +127,8 @@ pub(super) static OLLAMA: Keys<Place> = Keys::new(&[
     ("model", Place::Model),
     ("message", Place::OllamaMessage),
     ("response", Place::Content),
+    // Image models: only in the last event.
+    ("image", Place::Image),
     ("thinking", Place::Reasoning),
     ("tool_calls", Place::ToolCalls),
     ("done", Place::Stop),

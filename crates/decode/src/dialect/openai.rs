@@ -133,6 +133,8 @@ pub(super) static CHAT_CHOICE: Keys<Place> = Keys::new(&[
     ("matched_stop", Place::SglangMark),
     ("avg_decoded_tokens_per_iter", Place::TensorrtLlmMark),
     ("message", Place::Message),
+    // The key of completions.
+    ("text", Place::ChatText),
     // Kimi.
     ("usage", Place::Usage),
     // OpenRouter.
@@ -147,6 +149,8 @@ pub(super) static MESSAGE: Keys<Place> = Keys::new(&[
     ("reasoning", Place::Reasoning),
     ("reasoning_content", Place::Reasoning),
     ("reasoningContent", Place::Reasoning),
+    // OpenRouter.
+    ("images", Place::Image),
     ("reasoning_details", Place::ReasoningDetails),
     // Ollama's key, and LiteLLM's list.
     ("thinking", Place::Reasoning),
@@ -161,6 +165,10 @@ pub(super) static MESSAGE: Keys<Place> = Keys::new(&[
     ("usage", Place::Usage),
 ]);
 
+/// An image, or a part with an image
+pub(super) static IMAGE: Keys<Place> =
+    Keys::new(&[("url", Place::Image), ("image_url", Place::Image), ("b64_json", Place::Image)]);
+
 /// A part of `content`. Magistral's parts of reasoning contain a list of texts.
 pub(super) static CONTENT_PART: Keys<Place> = Keys::new(&[
     ("text", Place::ContentPart),
@@ -168,6 +176,7 @@ pub(super) static CONTENT_PART: Keys<Place> = Keys::new(&[
     ("thinking", Place::Reasoning),
     ("reasoning", Place::Reasoning),
     ("refusal", Place::Refusal),
+    ("image_url", Place::Image),
 ]);
 
 /// A part of the reasoning (OpenRouter's `reasoning_details`)
@@ -217,6 +226,8 @@ pub(super) static COMPLETION: Keys<Place> = Keys::new(&[
 pub(super) static COMPLETION_CHOICE: Keys<Place> = Keys::new(&[
     ("index", Place::Index),
     ("text", Place::CompletionText),
+    // The key of chats.
+    ("delta", Place::Delta),
     ("logprobs", Place::Logprobs),
     ("finish_reason", Place::ChoiceFinish),
     ("finishReason", Place::ChoiceFinish),

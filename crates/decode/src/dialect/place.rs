@@ -102,6 +102,8 @@ places! {
     ReasoningDetails: OneOrMany(&openai::REASONING_PART, Place::ReasoningPart),
     /// A part of the reasoning, or the text of a part
     ReasoningPart: TextOrOne(&openai::REASONING_PART),
+    /// An image, or a list of images
+    Image: Texts(&openai::IMAGE, Place::Image),
     /// `refusal`
     Refusal: Text,
     /// `tool_calls`
@@ -116,6 +118,8 @@ places! {
     Audio: Object(&openai::AUDIO),
     /// `audio.data`, `audio.transcript`
     AudioText: Text,
+    /// `choices[].text` of a chat
+    ChatText: Texts(&openai::CONTENT_PART, Place::ContentPart),
     /// `choices[].text`
     CompletionText: Texts(&openai::CONTENT_PART, Place::ContentPart),
     /// `choices[].token_ids`
@@ -317,7 +321,7 @@ places! {
     /// `message`
     OllamaMessage: Object(&native::OLLAMA_MESSAGE),
     /// `message.images`
-    Images: Mark,
+    Images: Texts(&openai::IMAGE, Place::Image),
     /// `prompt_eval_duration`
     PromptNs: Number,
     /// `eval_duration`

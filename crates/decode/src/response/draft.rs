@@ -54,6 +54,8 @@ pub(crate) enum Flag {
     Pending = 16384,
     /// In the `message` of a choice, before its `delta`.
     InMessage = 1 << 16,
+    /// An image.
+    Image = 1 << 29,
     /// A finish reason of the choice.
     Finished = 1 << 28,
     /// A list of log probabilities of the choice has entries.
@@ -219,7 +221,8 @@ impl Draft {
             finishes.push(reason);
         }
         // llama.cpp may report the end of the prompt together with the first token.
-        let is_empty = channels.is_empty() && finishes.is_empty() && !facts.has(Flag::Usage);
+        let image = facts.has(Flag::Image);
+        let is_empty = channels.is_empty() && !image && finishes.is_empty() && !facts.has(Flag::Usage);
         let progress = facts.has(Flag::Progress) && is_empty;
         StreamEvent {
             choice: facts.choice,
@@ -229,9 +232,11 @@ impl Draft {
             empty_delta: facts.has(Flag::Delta)
                 && !facts.has(Flag::Role)
                 && !progress
+                && !image
                 && facts.channels.is_empty(),
             token_ids: if plain { None } else { self.short_count(Place::TokenId) },
             logprobs: if plain { None } else { self.short_count(Place::Logprob) },
+            image,
             progress,
             usage: if facts.has(Flag::Usage) { Some(self.usage()) } else { None },
             counter: if facts.has(Flag::Counter) { Some(self.counter()) } else { None },

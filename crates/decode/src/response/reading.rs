@@ -191,7 +191,9 @@ impl Sink<Place> for ResponseState {
                 self.draft.facts.set(Flag::Delta);
                 self.draft.facts.clear(Flag::InMessage);
             }
-            (Place::PredictedTexts, _) => self.draft.facts.clear(Flag::InMessage),
+            (Place::PredictedTexts, _) | (Place::ChatText, b'"' | b'{' | b'[') => {
+                self.draft.facts.clear(Flag::InMessage);
+            }
             (Place::CompletionText, b'"' | b'{' | b'[') => self.draft.facts.set(Flag::Delta),
             // Arguments as an object, not as text.
             (Place::FunctionText, b'{') => self.channel(Channels::TOOL),
@@ -280,6 +282,11 @@ impl Sink<Place> for ResponseState {
             Place::Content | Place::ContentPart | Place::CompletionText | Place::GeneratedText => {
                 self.channel(Channels::CONTENT);
             }
+            Place::ChatText => {
+                self.draft.facts.set(Flag::Delta);
+                self.channel(Channels::CONTENT);
+            }
+            Place::Image | Place::Images => self.draft.facts.set(Flag::Image),
             Place::Reasoning | Place::ReasoningPart => self.channel(Channels::REASONING),
             Place::FunctionText => self.channel(Channels::TOOL),
             Place::Refusal => self.channel(Channels::REFUSAL),
@@ -454,6 +461,10 @@ impl Sink<Place> for TextKeeper<'_> {
     }
 
     fn text(&mut self, place: Place, empty: bool) {
+        if place == Place::ChatText && !empty {
+            // The same event may have the text in `delta` or `message`, too.
+            self.text.lose(TextLost::NotPlain);
+        }
         self.reading.text(place, empty);
     }
 

@@ -101,7 +101,9 @@ fn of_value(route: Route, framing: Framing, value: &Value, past: &mut Past) -> S
         match route {
             Route::Completions | Route::VllmGenerate => has_delta |= completion_choice(&mut event, choice),
             _ => {
-                has_delta |= choice["delta"].is_object();
+                let text = choice["text"].as_str().is_some_and(|text| !text.is_empty());
+                has_delta |= choice["delta"].is_object() || text;
+                mark(&mut event, &choice["text"], Channels::CONTENT);
                 message(&mut event, &choice["delta"]);
                 message(&mut whole, &choice["message"]);
                 any_choice(&mut event, choice);
@@ -109,6 +111,7 @@ fn of_value(route: Route, framing: Framing, value: &Value, past: &mut Past) -> S
         }
     }
     event.role |= whole.role;
+    event.image |= whole.image;
     let before = past.has_deltas;
     if route == Route::Chat {
         native::predictions(value).for_each(|text| mark(&mut event, text, Channels::CONTENT));
@@ -118,9 +121,10 @@ fn of_value(route: Route, framing: Framing, value: &Value, past: &mut Past) -> S
         event.channels.insert(whole.channels);
     }
     let is_openai = matches!(route, Route::Chat | Route::Completions);
-    let is_empty = event.channels.is_empty() && event.finishes.is_empty() && !value["usage"].is_object();
+    let is_empty =
+        event.channels.is_empty() && !event.image && event.finishes.is_empty() && !value["usage"].is_object();
     event.progress = is_openai && value["prompt_progress"].is_object() && is_empty;
-    event.empty_delta = has_delta && !event.role && !event.progress && event.channels.is_empty();
+    event.empty_delta = has_delta && !event.role && !event.progress && !event.image && event.channels.is_empty();
     if named::is_named(route) {
         event.timing = match (route, framing) {
             (Route::Responses | Route::Realtime, Framing::Json) => timing(&value["metrics"], &value["timings"]),
@@ -144,12 +148,13 @@ fn of_value(route: Route, framing: Framing, value: &Value, past: &mut Past) -> S
     event
 }
 
-/// Reads a choice of a completion. Returns true if it has a text, possibly empty.
+/// Reads a choice of a completion. Returns true if it has a text or a delta, possibly empty.
 fn completion_choice(event: &mut StreamEvent, choice: &Value) -> bool {
     let text = &choice["text"];
     mark(event, text, Channels::CONTENT);
+    message(event, &choice["delta"]);
     any_choice(event, choice);
-    text.is_string() || text.is_array() || text.is_object()
+    choice["delta"].is_object() || text.is_string() || text.is_array() || text.is_object()
 }
 
 /// Reads what choices of chats and of completions have.
@@ -185,6 +190,7 @@ fn message(event: &mut StreamEvent, message: &Value) {
     mark(event, &message["reasoning_content"], Channels::REASONING);
     mark(event, &message["reasoningContent"], Channels::REASONING);
     mark(event, &message["refusal"], Channels::REFUSAL);
+    image(event, &message["images"]);
     mark(event, &message["audio"]["data"], Channels::AUDIO);
     mark(event, &message["audio"]["transcript"], Channels::AUDIO);
     mark(event, &message["thinking"], Channels::REASONING);
@@ -232,12 +238,23 @@ fn mark_part(event: &mut StreamEvent, part: &Value, channel: Channels) {
                 mark(event, text("thinking"), Channels::REASONING);
                 mark(event, text("reasoning"), Channels::REASONING);
                 mark_text(event, text("refusal"), Channels::REFUSAL);
+                image(event, text("image_url"));
             } else if channel == Channels::REASONING {
                 ["text", "content", "summary", "thinking"]
                     .into_iter()
                     .for_each(|key| mark_part(event, text(key), channel));
             }
         }
+        _ => {}
+    }
+}
+
+/// An image, a part with an image, or a list of either.
+fn image(event: &mut StreamEvent, value: &Value) {
+    match value {
+        Value::String(text) => event.image |= !text.is_empty(),
+        Value::Array(images) => images.iter().for_each(|value| image(event, value)),
+        Value::Object(_) => ["url", "image_url", "b64_json"].iter().for_each(|key| image(event, &value[key])),
         _ => {}
     }
 }

@@ -67,9 +67,10 @@ impl Sums {
         if let Some(usage) = self.usage {
             self.event.usage = Some(Usage { total: self.event.choices == 0, ..usage });
         }
-        let is_empty = self.event.channels.is_empty() && self.event.finishes.is_empty() && self.usage.is_none();
+        let is_silent = self.event.channels.is_empty() && !self.event.image;
+        let is_empty = is_silent && self.event.finishes.is_empty() && self.usage.is_none();
         self.event.progress &= is_empty;
-        self.event.empty_delta = self.empty_delta && !self.event.progress && self.event.channels.is_empty();
+        self.event.empty_delta = self.empty_delta && !self.event.progress && !self.event.role && is_silent;
         self.event
     }
 
@@ -229,6 +230,8 @@ fn ollama(sums: &mut Sums, response: &Value) {
     sums.event.role = message["role"].as_str().is_some_and(|role| !role.is_empty());
     sums.says(&message["content"], Channels::CONTENT);
     sums.says(&response["response"], Channels::CONTENT);
+    super::image(&mut sums.event, &message["images"]);
+    super::image(&mut sums.event, &response["image"]);
     for place in [message, response] {
         sums.says(&place["thinking"], Channels::REASONING);
         for call in place["tool_calls"].as_array().into_iter().flatten() {

@@ -96,7 +96,8 @@ impl Conclusion {
             streaming: response.streaming,
             may_be_empty: response.finishes.iter().any(FinishReason::is_idle)
                 || parameters.allow_no_output(begun)
-                || (!response.streaming && (finished > 0 || response.has_content)),
+                || response.has_content
+                || (!response.streaming && finished > 0),
             marked_end,
             // The RPC status ends a response even if its body was not parsed.
             unread: unknown_format || response.unread && (!marked_end || response.call.is_some()),
@@ -115,7 +116,8 @@ impl Conclusion {
 
     /// The outcome of this request. `has_tokens`: the response has output tokens.
     pub(super) fn outcome(&self, request: &Request, has_tokens: bool) -> Outcome {
-        let begun = request.has_begun();
+        let has_content = self.streaming && request.response.has_content && !request.client_left.is_known();
+        let begun = request.has_begun() || has_content;
         // The first row that applies determines the outcome.
         match (self.ending, self.status, self.failure) {
             (Ending::Unobserved, ..) => Outcome::Unobserved,

@@ -37,7 +37,8 @@ pub(super) struct Response {
     recognised: bool,
     /// An event before had nothing that the dialect knows.
     strange: bool,
-    /// The non-streamed body had content, or its response will be available later (background request).
+    /// An event had an image, or the non-streamed body had content, or its response will be available later (background
+    /// request).
     pub(super) has_content: bool,
     pub(super) failure: Failure,
     /// Channels of the first token-bearing event.
@@ -74,6 +75,7 @@ impl Response {
         self.events += 1;
         self.marked_end |= event.done || event.end;
         self.unread |= event.unread;
+        self.has_content |= event.image;
         if !self.recognised {
             self.recognised = event.is_recognised();
             self.strange |= !self.recognised && !event.done;
