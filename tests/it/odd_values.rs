@@ -187,3 +187,38 @@ fn output_in_the_place_of_the_sibling_api_is_read() {
         assert_eq!(counted(path, SSE, &body), AT_LEAST(2), "{path}");
     }
 }
+
+#[test]
+fn zero_cache_counts_next_to_a_zero_input_are_no_counts() {
+    let counts = |body: &str, path: &str| {
+        let tokens = &responses(path, SSE, body).records[0].tokens;
+        (tokens.input.map(|count| count.tokens), tokens.cached, tokens.parts.cache_creation)
+    };
+    let messages = |last: &str| {
+        let start = r#"{"type":"message_start","message":{"id":"msg_1","usage":{"input_tokens":5,"cache_read_input_tokens":4,"cache_creation_input_tokens":1}}}"#;
+        let block = r#"{"type":"content_block_delta","delta":{"type":"text_delta","text":"a"}}"#;
+        let end = format!(
+            r#"{{"type":"message_delta","delta":{{"stop_reason":"end_turn"}},"usage":{{{last}"output_tokens":7}}}}"#
+        );
+        counts(&sse(&[start, block, &end, r#"{"type":"message_stop"}"#]), "/v1/messages")
+    };
+    for last in [
+        r#""input_tokens":0,"cache_read_input_tokens":0,"cache_creation_input_tokens":0,"#,
+        r#""input_tokens":0,"cache_read_input_tokens":0,"#,
+        r#""cache_read_input_tokens":0,"cache_creation_input_tokens":0,"#,
+        r#""input_tokens":0,"#,
+        "",
+    ] {
+        assert_eq!(messages(last), (Some(10), Some(4), Some(1)), "{last}");
+    }
+    let nothing_cached = r#""input_tokens":10,"cache_read_input_tokens":0,"cache_creation_input_tokens":0,"#;
+    assert_eq!(messages(nothing_cached), (Some(10), Some(0), Some(0)));
+    let cached = |prompt: u64, cached: u64| {
+        format!(
+            r#"{{"choices":[],"usage":{{"prompt_tokens":{prompt},"completion_tokens":1,"prompt_tokens_details":{{"cached_tokens":{cached}}}}}}}"#
+        )
+    };
+    let chat = |last: &str| counts(&sse(&[&delta("a"), STOP, &cached(9, 4), last, DONE]), CHAT);
+    assert_eq!(chat(&cached(0, 0)), (Some(9), Some(4), None));
+    assert_eq!(chat(&cached(9, 0)), (Some(9), Some(0), None));
+}

@@ -259,8 +259,7 @@ impl Draft {
         let mut input = self.count(Place::PromptTokens);
         if self.facts.has(Flag::CachedApart) {
             let apart = cached.unwrap_or(0).saturating_add(parts.cache_creation.unwrap_or(0));
-            // A prompt is never empty: SGLang 0.5 sends 0 if its parsers dropped the chunk with the number.
-            input = input.map(|input| input.saturating_add(apart)).filter(|input| *input > 0);
+            input = input.map(|input| input.saturating_add(apart));
         }
         Usage {
             input,

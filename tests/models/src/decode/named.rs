@@ -229,7 +229,7 @@ fn content_block(event: &mut StreamEvent, block: &Value) {
     mark(event, &[&block["name"]], Channels::TOOL);
 }
 
-/// The input count is the sum of uncached, cached and cache creation tokens. Zero means unknown.
+/// The input count is the sum of uncached, cached and cache creation tokens.
 fn message_usage(usage: &Value, early: bool) -> Option<Usage> {
     let count = |name: &str| super::integer(&usage[name]);
     let cached = count("cache_read_input_tokens");
@@ -238,7 +238,7 @@ fn message_usage(usage: &Value, early: bool) -> Option<Usage> {
         .map(|input| input.saturating_add(cached.unwrap_or(0).saturating_add(cache_creation.unwrap_or(0))));
     let details = &usage["output_tokens_details"];
     usage.is_object().then(|| Usage {
-        input: input.filter(|input| *input > 0),
+        input,
         output: count("output_tokens").filter(|_| !early),
         cached,
         reasoning: super::integer(&details["reasoning_tokens"])

@@ -148,15 +148,24 @@ pub(super) struct Step {
 }
 
 /// The event's `usage`, if it has values. Every prompt has a token, so zero input means "not counted", and zero input and
-/// no output "not counted yet" (Ollama's completions with `include_usage` have zeros in all events except the last).
+/// no output "not counted yet" (Ollama's completions with `include_usage` have zeros in all events except the last;
+/// SGLang 0.5 sends zeros if its parsers dropped the chunk with the counts). Zero parts of the input are then not counted
+/// either.
 fn usage_of(event: &StreamEvent) -> Option<Usage> {
-    let usage = event.usage.map(|mut usage| {
-        let counts = [&mut usage.input, &mut usage.output, &mut usage.cached, &mut usage.reasoning];
-        counts.into_iter().chain(usage.parts.iter_mut()).for_each(|count| *count = plausible(*count));
-        usage
-    });
-    let usage = usage.filter(|usage| usage.input != Some(0) || usage.output.is_some_and(|output| output > 0));
-    usage.map(|usage| Usage { input: positive(usage.input), ..usage })
+    let mut usage = event.usage?;
+    let counts = [&mut usage.input, &mut usage.output, &mut usage.cached, &mut usage.reasoning];
+    counts.into_iter().chain(usage.parts.iter_mut()).for_each(|count| *count = plausible(*count));
+    if usage.input == Some(0) && positive(usage.output).is_none() {
+        return None;
+    }
+    usage.input = positive(usage.input);
+    if usage.input.is_none() {
+        let output_audio = usage.parts.output_audio;
+        let parts = usage.parts.iter_mut().chain([&mut usage.cached]);
+        parts.for_each(|count| *count = positive(*count));
+        usage.parts.output_audio = output_audio;
+    }
+    Some(usage)
 }
 
 /// Removes implausible counts.
