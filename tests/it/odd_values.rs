@@ -222,3 +222,36 @@ fn zero_cache_counts_next_to_a_zero_input_are_no_counts() {
     assert_eq!(chat(&cached(0, 0)), (Some(9), Some(4), None));
     assert_eq!(chat(&cached(9, 0)), (Some(9), Some(0), None));
 }
+
+/// Dynamo, lib/llm/src/protocols/anthropic/stream_converter.rs: the input is an estimate until the backend reports usage.
+#[test]
+fn estimated_input_of_dynamo_is_no_count_wherever_it_is_repeated() {
+    let usage = |input: u64, output: u64| {
+        format!(r#""usage":{{"input_tokens":{input},"output_tokens":{output},"cache_creation_input_tokens":0}}"#)
+    };
+    let start = format!(r#"{{"type":"message_start","message":{{"id":"msg_1","model":"m",{}}}}}"#, usage(40, 0));
+    let block = |usage: &str| {
+        format!(r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":"a"}},{usage}}}"#)
+    };
+    let end = |usage: &str| format!(r#"{{"type":"message_delta","delta":{{"stop_reason":"end_turn"}},{usage}}}"#);
+    let stop = r#"{"type":"message_stop"}"#.to_owned();
+    let read = |events: &[String]| {
+        let events = events.iter().map(String::as_str).collect::<Vec<_>>();
+        let record = &responses("/v1/messages", SSE, &sse(&events)).records[0];
+        let (input, output) = (record.tokens.input, record.tokens.output);
+        (record.labels.engine, input.map(|n| n.tokens), output.map(|n| (n.tokens, n.source)))
+    };
+    let two = [start.clone(), block(&usage(40, 1)), block(&usage(40, 2))];
+    let dynamo = Some("dynamo");
+    // Aborted, without counts of the backend, with its counts at the end, and with its counts in every event.
+    assert_eq!(read(&two), (dynamo, None, Some((2, CountSource::Deltas))));
+    let guessed = [&two[..], &[end(&usage(40, 2)), stop.clone()]].concat();
+    assert_eq!(read(&guessed), (dynamo, None, Some((2, CountSource::Deltas))));
+    let counted = [&two[..], &[end(&usage(31, 7)), stop.clone()]].concat();
+    assert_eq!(read(&counted), (dynamo, Some(31), Some((7, CountSource::Usage))));
+    let running = [start.clone(), block(&usage(31, 1)), block(&usage(31, 2)), end(&usage(31, 2)), stop.clone()];
+    assert_eq!(read(&running), (dynamo, Some(31), Some((2, CountSource::Usage))));
+    // Other engines count the prompt before the output.
+    let other = [start, block(r#""x":1"#), end(r#""usage":{"output_tokens":2}"#), stop];
+    assert_eq!(read(&other), (None, Some(40), Some((2, CountSource::Usage))));
+}

@@ -177,8 +177,8 @@ pub struct Usage {
     /// True when `input` is the sum of counts that later events may omit because they have not changed (Messages): it
     /// then lacks `cached` or `parts.cache_creation` if this `usage` does.
     pub cached_apart: bool,
-    /// True when the usage preceded the output (`message_start` of the Messages API). Ollama 0.17 then sends an input
-    /// count estimated from the text length.
+    /// True when the usage preceded the end of the output (`message_start` of the Messages API, and Dynamo's
+    /// `content_block_delta`). Ollama 0.17 and Dynamo then send an input count estimated from the text length.
     pub early: bool,
 }
 

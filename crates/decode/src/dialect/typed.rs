@@ -75,7 +75,8 @@ pub(super) static SESSION_TRANSCRIPTION: Keys<Place> = Keys::new(&[("model", Pla
 // `usage` is sent twice. `message_start` has the input and an output placeholder (0 or 1), which is ignored.
 // `message_delta` has the output and, in some engines, the input again. vLLM includes cached tokens in the input of
 // `message_start` but excludes them in `message_delta`. SGLang and llama.cpp send the input only in `message_start`;
-// Ollama only estimates it there.
+// Ollama only estimates it there. Dynamo also sends `usage` in each `content_block_delta`; it repeats the estimate of the
+// input until its backend reports counts.
 
 /// A whole event
 pub(super) static MESSAGE_EVENT: Keys<Place> = Keys::new(&[

@@ -107,7 +107,7 @@ pub struct EngineHabits {
     pub head_when_scheduled: bool,
     /// `usage` counts one choice, not the request (llama.cpp).
     pub usage_per_choice: bool,
-    /// The input count in `message_start` is an estimate (Ollama 0.17, anthropic/anthropic.go
+    /// The input count in `message_start`, and where it is repeated, is an estimate (Ollama 0.17, anthropic/anthropic.go
     /// `estimateInputTokens`; Dynamo, anthropic/stream_converter.rs `estimated_input_tokens`).
     pub early_input_is_guessed: bool,
     /// The engine cancels a request when the client closes its side of the connection, and reports the cancellation as

@@ -254,6 +254,12 @@ impl Draft {
         }
     }
 
+    /// True if a piece of the output has a `usage`: Dynamo's extension of the Messages API
+    /// (anthropic/stream_converter.rs, `serialize_event`).
+    pub(super) fn repeats_usage(&self) -> bool {
+        self.facts.kind == Kind::BlockDelta && self.facts.has(Flag::CachedApart)
+    }
+
     fn usage(&self) -> Usage {
         let (cached, parts) = (self.count(Place::CachedTokens), TokenParts::of(self));
         let mut input = self.count(Place::PromptTokens);
@@ -269,7 +275,7 @@ impl Draft {
             parts,
             total: self.facts.choices == 0,
             cached_apart: self.facts.has(Flag::CachedApart),
-            early: self.facts.has(Flag::Early),
+            early: self.facts.has(Flag::Early) || self.repeats_usage(),
         }
     }
 

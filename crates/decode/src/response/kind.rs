@@ -32,6 +32,8 @@ pub(super) enum Kind {
     InputTranscriptEnd,
     /// An output item begins. For a tool call, this event has the tool name.
     ItemAdded,
+    /// A piece of a block (Messages), which has a place of its own.
+    BlockDelta,
     /// The last event of a response.
     End,
     /// The last event of a failed response.
@@ -60,6 +62,7 @@ impl Kind {
             | b"message-end"
             | b"transcript.text.done"
             | b"transcription.done" => Kind::End,
+            b"content_block_delta" => Kind::BlockDelta,
             b"response.failed" => Kind::Failed,
             b"error" => Kind::Error,
             b"ping" => Kind::Ping,

@@ -109,6 +109,9 @@ impl ResponseState {
         if self.has_deltas {
             self.draft.facts.ignore_message();
         }
+        if self.draft.repeats_usage() {
+            self.engine.insert(EngineFacts::DYNAMO);
+        }
         let event = self.draft.event(malformed);
         self.has_deltas |= self.draft.facts.is_delta_with_text() && !malformed && !self.is_ping();
         self.draft.clear();

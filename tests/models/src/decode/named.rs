@@ -54,6 +54,9 @@ pub(super) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
             mark(event, &[&delta["partial_json"]], Channels::TOOL);
             super::finish(event, &delta["stop_reason"]);
             event.usage = message_usage(&value["usage"], false).or(message_usage(&value["message"]["usage"], true));
+            if let Some(usage) = &mut event.usage {
+                usage.early |= kind == "content_block_delta";
+            }
         }
         Route::CohereChat if is_body => {
             cohere_message(event, &value["message"], true);

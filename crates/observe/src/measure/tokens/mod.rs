@@ -116,12 +116,35 @@ pub(super) struct Tokens {
 #[derive(Debug, Default)]
 struct LatestUsage {
     input: Option<u64>,
-    /// The input count arrived before the output.
-    early: bool,
+    early: Early,
     cached: Option<u64>,
     reasoning: Option<u64>,
     /// Boxed: few responses have these parts.
     parts: Option<Box<TokenParts>>,
+}
+
+/// Whether the input count arrived before the output, so that it may be an estimate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Early {
+    #[default]
+    No,
+    /// Before the output.
+    Once,
+    /// Before the output and again during the output: the engine has no other count, also at the end.
+    Repeated,
+}
+
+impl Early {
+    /// The state after another input count. `early`: the count arrived before the end of the output. `is_same`: it is
+    /// equal to the count before.
+    fn after(self, early: bool, is_first: bool, is_same: bool) -> Early {
+        match self {
+            _ if is_first && early => Early::Once,
+            Early::Once | Early::Repeated if early && is_same => Early::Repeated,
+            Early::Repeated if is_same => Early::Repeated,
+            _ => Early::No,
+        }
+    }
 }
 
 /// Combined native counters of all choices.
@@ -193,8 +216,9 @@ impl LatestUsage {
             let omitted = |now: Option<u64>, kept: Option<u64>| if now.is_some() { 0 } else { kept.unwrap_or(0) };
             let created = self.parts.as_ref().and_then(|parts| parts.cache_creation);
             let apart = omitted(usage.cached, self.cached).saturating_add(omitted(usage.parts.cache_creation, created));
-            self.input = Some(if usage.cached_apart { input.saturating_add(apart) } else { input });
-            self.early = usage.early;
+            let input = if usage.cached_apart { input.saturating_add(apart) } else { input };
+            let before = self.input.replace(input);
+            self.early = self.early.after(usage.early, before.is_none(), before == Some(input));
         }
         self.cached = usage.cached.or(self.cached);
     }

@@ -1,6 +1,6 @@
 //! Final counts of a response, each from its most trusted source.
 
-use crate::measure::tokens::{Choice, Context, MAX_TOKENS, NativeCounters, Tokens};
+use crate::measure::tokens::{Choice, Context, Early, MAX_TOKENS, NativeCounters, Tokens};
 use crate::measure::{Count, CountSource, TokenCounts};
 
 impl Tokens {
@@ -36,7 +36,9 @@ impl Tokens {
     /// the response must have ended.
     fn output_of_totals(&self, context: &Context<'_>, choices: u64) -> Option<(u64, CountSource)> {
         let ended = context.complete || self.finished() >= choices;
-        let total = self.last_total_output.filter(|_| ended && !self.after_total)?;
+        // Dynamo counts its events if its backend reports no usage; the input then is the estimate until the end.
+        let is_guessed = self.usage.early == Early::Repeated && context.habits.early_input_is_guessed;
+        let total = self.last_total_output.filter(|_| ended && !self.after_total && !is_guessed)?;
         let total = match u64::from(self.totals) {
             _ if !context.habits.usage_per_choice || choices == 1 => total,
             totals if totals == choices => self.totals_output,
@@ -106,7 +108,8 @@ impl Tokens {
     /// Prompt tokens. A prompt with several choices counts once.
     pub(super) fn input(&self, context: &Context<'_>) -> Option<Count> {
         let usage = self.usage.input.filter(|_| self.covers_all_prompts(context));
-        let usage = usage.filter(|_| !(self.usage.early && context.habits.early_input_is_guessed));
+        let is_guessed = self.usage.early != Early::No && context.habits.early_input_is_guessed;
+        let usage = usage.filter(|_| !is_guessed);
         let usage = usage.map(|tokens| Count { tokens, source: CountSource::Usage });
         let native = self.per_prompt(|native| native.input, context);
         let native = native.or(self.timed_input.filter(|_| self.has_one_prompt(context)).map(u64::from));
