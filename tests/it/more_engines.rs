@@ -207,9 +207,12 @@ fn plain_text_transcription_is_ok() {
 /// vLLM 0.33, vllm/entrypoints/openai/responses/serving.py: with `background` the client fetches the response later.
 #[test]
 fn background_response_is_ok() {
-    for (status, outcome) in
-        [("queued", Outcome::Ok), ("in_progress", Outcome::Ok), ("cancelled", Outcome::Ok), ("odd", Outcome::Ok)]
-    {
+    for (status, outcome) in [
+        ("queued", Outcome::Ok),
+        ("in_progress", Outcome::Ok),
+        ("cancelled", Outcome::ErrorInStream),
+        ("odd", Outcome::Ok),
+    ] {
         let body = format!(
             r#"{{"id":"resp_1","object":"response","status":"{status}","background":true,"output":[],"usage":null}}"#
         );

@@ -260,16 +260,21 @@ impl Connections {
 
 /// The outcome of a stream with the id `r-17`, that the engine aborts after this call.
 fn aborted(path: &str, body: &str, status: u16, events: &[&str]) -> Outcome {
+    let abort = r#"{"id":"r-17","choices":[{"index":0,"delta":{},"finish_reason":"abort"}]}"#;
+    ended_after((path, body, status), CHAT, events, &[abort, DONE])
+}
+
+/// The outcome of a stream that has the first events before this call, and the last events after it.
+fn ended_after((path, body, status): (&str, &str, u16), api: &str, events: &[&str], last: &[&str]) -> Outcome {
     let mut connections = Connections::new();
     let mut stream = connections.open(1);
     let asked = r#"{"model":"m","stream":true}"#;
-    let request = format!("POST {CHAT} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{asked}", asked.len());
+    let request = format!("POST {api} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{asked}", asked.len());
     stream.seen(Direction::Request, request.as_bytes(), connections.tick());
-    let abort = r#"{"id":"r-17","choices":[{"index":0,"delta":{},"finish_reason":"abort"}]}"#;
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
     stream.seen(Direction::Response, format!("{head}{}", sse(events)).as_bytes(), connections.tick());
     connections.call(path, body, status);
-    stream.seen(Direction::Response, sse(&[abort, DONE]).as_bytes(), connections.tick());
+    stream.seen(Direction::Response, sse(last).as_bytes(), connections.tick());
     let at = connections.tick();
     stream.finished(Direction::Response, at);
     stream.closed(Close::Finished { first: Side::Server }, at);
@@ -300,6 +305,35 @@ fn request_that_a_client_aborted_by_a_call_is_a_client_abort() {
     ] {
         assert_eq!(aborted(path, body, status, &[token]), Outcome::ErrorInStream, "{path} {body}");
     }
+}
+
+/// Responses API: without the call, only the engine can have canceled a response whose client is connected.
+#[test]
+fn canceled_response_is_an_error_unless_a_client_canceled_it() {
+    let created = r#"{"type":"response.created","response":{"id":"resp_7","status":"in_progress"}}"#;
+    let token = r#"{"type":"response.output_text.delta","delta":"a"}"#;
+    let canceled = |kind: &str, status: &str| {
+        format!(r#"{{"type":"response.{kind}","response":{{"id":"resp_7","status":"{status}"}}}}"#)
+    };
+    for last in [
+        canceled("cancelled", "cancelled"),
+        canceled("done", "cancelled"),
+        canceled("incomplete", "canceled"),
+        canceled("cancelled", ""),
+    ] {
+        for (path, status, outcome) in [
+            ("/v1/responses/resp_7/cancel", 200, Outcome::ClientAbortMidStream),
+            ("/v1/responses/resp_8/cancel", 200, Outcome::ErrorInStream),
+            ("/v1/responses/resp_7/cancel", 404, Outcome::ErrorInStream),
+            ("/v1/responses/resp_7", 200, Outcome::ErrorInStream),
+        ] {
+            let call = (path, "", status);
+            assert_eq!(ended_after(call, "/v1/responses", &[created, token], &[&last]), outcome, "{path} {last}");
+        }
+    }
+    let before = (("/v1/responses/resp_7/cancel", "", 200), &canceled("cancelled", "cancelled"));
+    let outcome = ended_after(before.0, "/v1/responses", &[created], &[before.1]);
+    assert_eq!(outcome, Outcome::ClientAbortBeforeFirstToken);
 }
 
 #[test]

@@ -54,8 +54,8 @@ tokometer_metrics::closed_enum! {
         ContentFilter = "content_filter",
         /// Given up by the engine.
         Abort = "abort",
-        /// Canceled by a client or a user: `cancelled` of the Responses API, and realtime's `turn_detected` and
-        /// `client_cancelled`.
+        /// Canceled: the status `cancelled` of the Responses API and of realtime, and realtime's `turn_detected` and
+        /// `client_cancelled`. In realtime, a client or a user cancels.
         Canceled = "canceled",
         /// Repetition detected by the engine (vLLM).
         Repetition = "repetition",
@@ -247,7 +247,7 @@ pub struct StreamEvent {
     /// The `[DONE]` marker.
     pub done: bool,
     /// Last event of a response, by type: `response.completed`, `response.incomplete`, `response.failed`,
-    /// `message_stop`, `message-end`, `transcript.text.done`; in realtime `response.done` and `transcription.done`.
+    /// `response.cancelled`, `message_stop`, `message-end`, `transcript.text.done`; in realtime `response.done` and `transcription.done`.
     pub end: bool,
     /// The response is not available yet: `status` is `queued` or `in_progress`, as in the first events of a stream. A
     /// whole body with this status has no output; the client polls for it (background request).

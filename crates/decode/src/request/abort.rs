@@ -1,16 +1,21 @@
-//! Requests that abort other requests: `/abort_request` of SGLang and LMDeploy, `/abort_requests` of vLLM.
+//! Requests that abort other requests: `/abort_request` of SGLang and LMDeploy, `/abort_requests` of vLLM, and
+//! `/v1/responses/ID/cancel`.
 
+use crate::Route;
 use crate::scan::{self, Capture, Keys, Pause, Scanner, Shape, Sink};
 
 /// Maximum number of ids that are read from one body. If it has more, the rest is ignored.
 const IDS: usize = 16;
+
+/// Maximum length of an id in bytes; longer ids are truncated.
+const LONGEST: usize = 64;
 
 /// The requests that a client aborts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Aborted {
     /// All requests of the server.
     All,
-    /// The requests with these ids, or prefixes of ids (SGLang). At most 16, truncated to 64 bytes.
+    /// The requests with these ids, or prefixes of ids (SGLang), possibly truncated.
     Ids(Vec<Box<str>>),
 }
 
@@ -54,12 +59,14 @@ impl scan::Place for Place {
 #[derive(Clone, Debug)]
 pub(super) struct AbortRequest {
     scanner: Scanner<Place>,
+    /// The id in the target. The body then has none, and is usually empty.
+    target: Option<Box<str>>,
     found: AbortedIds,
 }
 
 #[derive(Clone, Debug, Default)]
 struct AbortedIds {
-    word: Capture<64>,
+    word: Capture<LONGEST>,
     ids: Vec<Box<str>>,
     all: bool,
     /// The body names requests.
@@ -68,17 +75,31 @@ struct AbortedIds {
 
 impl Default for AbortRequest {
     fn default() -> Self {
-        Self { scanner: Scanner::new(Place::Body), found: AbortedIds::default() }
+        Self { scanner: Scanner::new(Place::Body), target: None, found: AbortedIds::default() }
     }
 }
 
 impl AbortRequest {
+    /// Reads the id in the target `/responses/ID/cancel`.
+    pub(super) fn target(&mut self, target: &str) {
+        self.target = Route::readings(target).find_map(|path| {
+            let (_, id) = path.strip_suffix("/cancel")?.rsplit_once("/responses/")?;
+            let mut word = Capture::<LONGEST>::default();
+            word.push(id.as_bytes());
+            word.settle();
+            Some(word.text()?.into())
+        });
+    }
+
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         self.scanner.feed(bytes, Pause::Never, &mut self.found);
     }
 
     /// The aborted requests; `None` if the body is incomplete. A body without an id aborts all requests.
     pub(super) fn aborted(&self) -> Option<Aborted> {
+        if let Some(id) = &self.target {
+            return Some(Aborted::Ids(vec![id.clone()]));
+        }
         let AbortedIds { ids, all, named, .. } = &self.found;
         let whole = self.scanner.is_done();
         whole.then(|| if *all || !named { Aborted::All } else { Aborted::Ids(ids.clone()) })
@@ -160,6 +181,20 @@ mod tests {
         let many: Vec<String> = (0..40).map(|id| format!("\"{id}\"")).collect();
         let Some(Aborted::Ids(kept)) = aborted(&format!("{{\"request_ids\": [{}]}}", many.join(","))) else { panic!() };
         assert_eq!(kept.len(), IDS);
+    }
+
+    #[test]
+    fn id_in_the_target_needs_no_body() {
+        let canceled = |target: &str| {
+            let mut request = AbortRequest::default();
+            request.target(target);
+            request.aborted()
+        };
+        for target in ["/v1/responses/resp_1/cancel", "/a//v1/responses/resp%5F1/cancel/?x=1"] {
+            assert_eq!(canceled(target), ids(&["resp_1"]), "{target}");
+        }
+        assert_eq!(canceled(&format!("/responses/{}/cancel", "é".repeat(40))), ids(&["é".repeat(32).as_str()]));
+        assert_eq!(canceled("/abort_request"), None);
     }
 
     #[test]

@@ -126,6 +126,15 @@ impl RequestDecoder {
         Self { engine, ..self }
     }
 
+    /// Reads the id of the request that a call aborts, if it is in the target.
+    #[must_use]
+    pub fn of_target(mut self, target: &str) -> Self {
+        if let Some(abort) = &mut self.abort {
+            abort.target(target);
+        }
+        self
+    }
+
     /// Decodes the next bytes of the body, after transfer and content decoding; for gRPC, the bytes of the messages.
     pub fn feed(&mut self, bytes: &[u8]) {
         if let Some(grpc) = &mut self.grpc {
@@ -171,7 +180,7 @@ impl RequestDecoder {
         }
     }
 
-    /// The requests that this request aborts ([`Route::Abort`]); `None` if the body is incomplete.
+    /// The requests that this request aborts ([`Route::Abort`]); `None` if the body is incomplete and needed.
     pub fn aborted(&self) -> Option<Aborted> {
         self.abort.as_ref()?.aborted()
     }

@@ -217,7 +217,8 @@ impl Draft {
             channels.insert(Channels::TOOL);
         }
         let mut finishes = self.finishes;
-        if let Some(reason) = self.status_reason.or(self.status) {
+        let canceled = (facts.kind == Kind::Canceled).then_some(FinishReason::Canceled);
+        if let Some(reason) = self.status_reason.or(self.status).or(canceled) {
             finishes.push(reason);
         }
         // llama.cpp may report the end of the prompt together with the first token.

@@ -36,6 +36,8 @@ pub(super) enum Kind {
     BlockDelta,
     /// The last event of a response.
     End,
+    /// The last event of a canceled response.
+    Canceled,
     /// The last event of a failed response.
     Failed,
     /// An error.
@@ -62,6 +64,7 @@ impl Kind {
             | b"message-end"
             | b"transcript.text.done"
             | b"transcription.done" => Kind::End,
+            b"response.cancelled" => Kind::Canceled,
             b"content_block_delta" => Kind::BlockDelta,
             b"response.failed" => Kind::Failed,
             b"error" => Kind::Error,
@@ -122,7 +125,7 @@ impl Kind {
 
     /// True if the response ends here.
     pub(super) fn ends(self) -> bool {
-        matches!(self, Kind::End | Kind::Failed)
+        matches!(self, Kind::End | Kind::Canceled | Kind::Failed)
     }
 
     /// True if the response failed.

@@ -138,7 +138,7 @@ impl ResponseState {
         match place {
             Place::FinishReason | Place::StopType | Place::ChoiceFinish => {
                 let reason = FinishReason::from_wire(word).map(|reason| match reason {
-                    // Given up by the engine: only realtime reports what a user canceled.
+                    // Given up by the engine: only the status of a response can report what a user canceled.
                     FinishReason::Canceled => FinishReason::Abort,
                     reason => reason,
                 });
@@ -159,7 +159,7 @@ impl ResponseState {
                     self.error_type_is(rank(Place::FlatErrorType));
                 }
             }
-            Place::Status if is_one_of(&["completed", "incomplete", "failed", "cancelled"]) => {
+            Place::Status if is_one_of(&["completed", "incomplete", "failed", "cancelled", "canceled"]) => {
                 self.known = true;
                 self.draft.status = FinishReason::from_wire(word);
             }

@@ -33,8 +33,7 @@ macro_rules! routes {
 // `text_completion`, `embeddings`), otherwise a value defined by tokometer.
 //
 // These paths resemble API paths but do not generate a single response, so they are `other`:
-// `/v1/messages/count_tokens`, `/v1/responses/ID/cancel`, `…/render` and `/tokenize` (no generation), LMDeploy's
-// `/v1/encode` (a tokenizer), and vLLM's `/v1/chat/completions/batch` (its timings are not those of a single request).
+// `/v1/messages/count_tokens`, `…/render` and `/tokenize` (no generation), LMDeploy's `/v1/encode` (a tokenizer), and vLLM's `/v1/chat/completions/batch` (its timings are not those of a single request).
 //
 // The probe paths apply to GET, HEAD and OPTIONS only, and so does `/`; `POST /` belongs to TGI.
 #[rustfmt::skip]
@@ -242,9 +241,10 @@ routes! {
         shared: true,
     }
 
-    /// A call that aborts other requests: `/abort_request` (SGLang, LMDeploy), `/abort_requests` (vLLM).
+    /// A call that aborts other requests: `/abort_request` (SGLang, LMDeploy), `/abort_requests` (vLLM),
+    /// `/v1/responses/ID/cancel`.
     Abort = "abort": OTHER {
-        paths: &["/abort_request", "/abort_requests"],
+        paths: &["/abort_request", "/abort_requests", "/responses/*/cancel"],
     }
 
     /// vLLM's Rust front end over gRPC, `vllm.Inference/Generate`.

@@ -24,7 +24,7 @@ fn paths_that_resemble_an_api_are_other() {
     for path in [
         "/v1/messages/count_tokens",
         "/v1/responses/resp_1",
-        "/v1/responses/resp_1/cancel",
+        "/v1/responses//cancel",
         "/v1/chat/completions/batch",
         "/v1/chat/completions/render",
         "/v1/completions/render",

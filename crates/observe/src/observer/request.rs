@@ -111,7 +111,7 @@ impl OpenRequest {
         match self.bodies.begin(Message::Request, codings, account, shared) {
             Ok(()) => {
                 let decoder = RequestDecoder::of_content_type(route, head.header("content-type")).of_engine(engine);
-                self.request = Some(Box::new(decoder));
+                self.request = Some(Box::new(decoder.of_target(head.target)));
             }
             Err(why) => self.unread(Message::Request, why, shared),
         }

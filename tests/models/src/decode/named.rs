@@ -12,6 +12,7 @@ pub(super) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
         "response.incomplete",
         "response.failed",
         "response.done",
+        "response.cancelled",
         "message_stop",
         "message-end",
         "transcript.text.done",
@@ -80,6 +81,9 @@ pub(super) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
             event.usage = value["usage"].is_object().then(|| Usage { total, ..token_usage(&value["usage"]) });
         }
         _ => unreachable!("{route:?} has no typed events"),
+    }
+    if kind == "response.cancelled" && (!is_coded || event.finishes.is_empty()) {
+        event.finishes.push(FinishReason::Canceled);
     }
     // A failed transcription of the user's audio is an error of the response only in a transcription session.
     let is_transcription_end =
@@ -168,7 +172,7 @@ fn response(event: &mut StreamEvent, response: &Value, around: usize) {
     let status = response["status"].as_str().map(str::to_ascii_lowercase);
     let status_of = |words: &[&'static str]| words.iter().copied().find(|word| status.as_deref() == Some(word));
     event.pending |= status_of(&["in_progress", "queued"]).is_some();
-    let known = status_of(&["completed", "incomplete", "failed", "cancelled"]);
+    let known = status_of(&["completed", "incomplete", "failed", "cancelled", "canceled"]);
     let word = |word: Option<&str>| FinishReason::from_wire(word?.as_bytes());
     word(reason).or(word(known)).into_iter().for_each(|reason| event.finishes.push(reason));
     if response["usage"].is_object() {

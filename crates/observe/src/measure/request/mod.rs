@@ -461,7 +461,8 @@ impl Request {
     /// Processes the parts common to stream events and whole bodies.
     fn note(&mut self, event: &StreamEvent, at: Duration) {
         self.times.first_event.first(at);
-        self.response.event(event, self.client_left.is_known());
+        let cancel_is_abort = self.route == Route::Responses;
+        self.response.event(event, cancel_is_abort, self.client_left.is_known());
         if let Some(timing) = event.timing {
             self.times.engine(timing);
         }

@@ -70,8 +70,10 @@ impl Response {
         !self.recognised && (self.strange || (!self.streaming && self.bytes > 0))
     }
 
-    /// Processes an event, except for its tokens. `client_left`: the client has closed its side of the connection.
-    pub(super) fn event(&mut self, event: &StreamEvent, client_left: bool) {
+    /// Processes an event, except for its tokens. `cancel_is_abort`: a canceled response was given up by the engine, unless
+    /// a client canceled it by a call, as with every other abort. `client_left`: the client has closed its side of the
+    /// connection.
+    pub(super) fn event(&mut self, event: &StreamEvent, cancel_is_abort: bool, client_left: bool) {
         self.events += 1;
         self.marked_end |= event.done || event.end;
         self.unread |= event.unread;
@@ -87,6 +89,8 @@ impl Response {
         }
         let mut is_error = event.error;
         for reason in event.finishes.iter() {
+            let is_abort = reason == FinishReason::Canceled && cancel_is_abort;
+            let reason = if is_abort { FinishReason::Abort } else { reason };
             is_error |= matches!(reason, FinishReason::Error | FinishReason::Abort);
             self.finishes.push(reason);
         }
