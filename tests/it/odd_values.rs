@@ -255,3 +255,51 @@ fn estimated_input_of_dynamo_is_no_count_wherever_it_is_repeated() {
     let other = [start, block(r#""x":1"#), end(r#""usage":{"output_tokens":2}"#), stop];
     assert_eq!(read(&other), (None, Some(40), Some((2, CountSource::Usage))));
 }
+
+#[test]
+fn queue_time_of_ollama_needs_the_duration_of_every_work() {
+    let of = |durations: &str| {
+        let lines = format!(
+            "{{\"model\":\"m\",\"message\":{{\"content\":\"a\"}},\"done\":false}}\n\
+             {{\"model\":\"m\",\"message\":{{\"content\":\"\"}},\"done\":true,\"done_reason\":\"stop\",\
+             \"total_duration\":9000000000,\"load_duration\":1000000000,{durations}}}\n"
+        );
+        queue("/api/chat", "content-type: application/x-ndjson\r\n", &lines)
+    };
+    let remainder = |ms| Some((ms, QueueSource::Remainder));
+    for (durations, queue) in [
+        (
+            r#""prompt_eval_count":4,"prompt_eval_duration":2000000000,"eval_count":2,"eval_duration":5000000000"#,
+            remainder(1e3),
+        ),
+        (r#""prompt_eval_count":4,"prompt_eval_duration":2000000000,"eval_count":200,"eval_duration":0"#, None),
+        (r#""prompt_eval_count":4,"prompt_eval_duration":2000000000,"eval_count":200"#, None),
+        (r#""prompt_eval_count":4,"prompt_eval_duration":2000000000,"eval_count":1"#, remainder(6e3)),
+        (r#""prompt_eval_count":400,"eval_count":2,"eval_duration":5000000000"#, None),
+        (
+            r#""prompt_eval_count":400,"prompt_eval_cached_count":399,"eval_count":2,"eval_duration":5000000000"#,
+            remainder(3e3),
+        ),
+    ] {
+        assert_eq!(of(durations), queue, "{durations}");
+    }
+}
+
+#[test]
+fn queue_time_above_the_total_of_the_same_response_is_refused() {
+    let sglang = |times: &str| {
+        let meta = format!(
+            r#"{{"id":"g","finish_reason":{{"type":"stop"}},"prompt_tokens":4,"completion_tokens":1,{times}}}"#
+        );
+        queue("/generate", JSON, &format!(r#"{{"text":"a","meta_info":{meta}}}"#))
+    };
+    assert_eq!(sglang(r#""queue_time":2.5,"e2e_latency":3"#), Some((2500.0, QueueSource::InBand)));
+    assert_eq!(sglang(r#""queue_time":2.5"#), Some((2500.0, QueueSource::InBand)));
+    assert_eq!(sglang(r#""queue_time":3.5,"e2e_latency":3"#), None);
+    let dynamo = |times: &str| {
+        let last = format!(r#"{{"id":"c","choices":[],"nvext":{{"timing":{{{times}}}}}}}"#);
+        queue(CHAT, SSE, &sse(&[&delta("a"), STOP, &last, DONE]))
+    };
+    assert_eq!(dynamo(r#""prefill_wait_time_ms":5,"total_time_ms":9"#), Some((5.0, QueueSource::InBand)));
+    assert_eq!(dynamo(r#""total_time_ms":9,"prefill_wait_time_ms":48000"#), None);
+}

@@ -201,10 +201,14 @@ pub struct Counter {
 
 impl EngineTiming {
     /// The part of `total_ms` that is in no other duration. In Ollama 0.17 it is the wait for a runner slot, plus about
-    /// 5 ms and 0.1 ms per token for templating, tokenizing and forwarding tokens. An absent duration is 0 (Go's
-    /// `omitempty`), except `load_duration`: Ollama always sends it. `None` if it is absent (SGLang's copy of the API).
-    pub fn unreported_ms(&self) -> Option<f64> {
-        let known = self.load_ms? + self.prompt_ms.unwrap_or(0.0) + self.decode_ms.unwrap_or(0.0);
+    /// 5 ms and 0.1 ms per token for templating, tokenizing and forwarding tokens. `computed`: prompt tokens that were not
+    /// cached. `output`: output tokens.
+    ///
+    /// An absent duration is 0 (Go's `omitempty`), but several tokens take time, so their duration is then unknown, and
+    /// so is the rest. Ollama always sends `load_duration`; SGLang's copy of the API does not.
+    pub fn unreported_ms(&self, computed: u64, output: u64) -> Option<f64> {
+        let of = |ms: Option<f64>, tokens| ms.filter(|ms| *ms > 0.0).or((tokens <= 1).then_some(0.0));
+        let known = self.load_ms? + of(self.prompt_ms, computed)? + of(self.decode_ms, output)?;
         self.total_ms.map(|total| total - known).filter(|rest| *rest >= 0.0)
     }
 }

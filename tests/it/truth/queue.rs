@@ -64,6 +64,9 @@ Some fields and messages of the engines are easy to misinterpret:
 - A comment (`: ping`) or role event that arrives while a request is queued does not mean that processing has begun.
   Neither of them contains a token.
 - Ollama's `load_duration` is long if Ollama had to load the model. Tokometer does not count it as queue time.
+- Ollama omits a duration of 0. If a response has several computed prompt tokens or several output tokens, but no duration
+  for them, tokometer reports no queue time.
+- SGLang and Dynamo report a total time next to the queue time. Tokometer ignores a queue time above the total.
 - SGLang's implementation of Ollama's API reports only a total duration, so tokometer cannot compute a queue time.
 
 ## Comparison with the recordings

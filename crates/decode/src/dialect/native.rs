@@ -42,6 +42,7 @@ pub(super) static META_INFO: Keys<Place> = Keys::new(&[
     ("cached_tokens", Place::CounterCached),
     ("reasoning_tokens", Place::CounterReasoning),
     ("queue_time", Place::QueueSeconds),
+    ("e2e_latency", Place::TotalSeconds),
     ("weight_version", Place::SglangMark),
     ("routed_experts", Place::LmdeployMark),
 ]);

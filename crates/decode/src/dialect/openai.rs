@@ -247,8 +247,11 @@ pub(super) static COMPLETION_CHOICE: Keys<Place> = Keys::new(&[
 pub(super) static NVEXT: Keys<Place> = Keys::new(&[("timing", Place::NvextTiming)]);
 
 /// `nvext.timing`, on the last event
-pub(super) static NVEXT_TIMING: Keys<Place> =
-    Keys::new(&[("prefill_wait_time_ms", Place::QueueMs), ("prefill_time_ms", Place::PrefillMs)]);
+pub(super) static NVEXT_TIMING: Keys<Place> = Keys::new(&[
+    ("prefill_wait_time_ms", Place::QueueMs),
+    ("prefill_time_ms", Place::PrefillMs),
+    ("total_time_ms", Place::TotalMs),
+]);
 
 // `/inference/v1/generate` of vLLM 0.33 and Dynamo 1.6, with token ids as input and output
 // (vllm/entrypoints/serve/disagg). Every event has its token ids, so the count is exact; `[DONE]` ends the stream.

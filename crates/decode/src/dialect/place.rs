@@ -290,6 +290,10 @@ places! {
     FinishObject: Object(&native::FINISH_OBJECT),
     /// `meta_info.queue_time`
     QueueSeconds: Number,
+    /// `meta_info.e2e_latency`
+    TotalSeconds: Number,
+    /// `nvext.timing.total_time_ms`
+    TotalMs: Number,
     /// The whole response of `/generate_stream` or `/` (TGI): one object or an array.
     Tgi: OneOrMany(&native::TGI, Place::TgiResponse),
     /// One element of a TGI array
@@ -425,7 +429,7 @@ values! {
         /// Ollama `load_duration`: from the request until the model runner is ready, including the time to unload
         /// another model.
         load_ms: f64 = duration(LoadNs),
-        /// Ollama `total_duration`.
+        /// Ollama `total_duration`, SGLang `meta_info.e2e_latency`, Dynamo `nvext.timing.total_time_ms`.
         total_ms: f64 = duration(TotalNs),
         /// llama.cpp `timings.cache_n`: cached prompt tokens.
         cached_tokens: u64 = count(CacheN),

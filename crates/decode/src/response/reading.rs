@@ -351,6 +351,8 @@ impl Sink<Place> for ResponseState {
                 }
             }
             Place::QueueSeconds => self.duration(written, 1e3, Place::QueueMs),
+            Place::TotalSeconds => self.duration(written, 1e3, Place::TotalNs),
+            Place::TotalMs => self.duration(written, 1.0, Place::TotalNs),
             Place::TotalNs | Place::LoadNs => self.duration(written, 1e-6, place),
             Place::PromptNs => self.duration(written, 1e-6, Place::PromptMs),
             Place::DecodeNs => self.duration(written, 1e-6, Place::DecodeMs),

@@ -144,6 +144,7 @@ fn of_value(route: Route, framing: Framing, value: &Value, past: &mut Past) -> S
         let timing = event.timing.get_or_insert_default();
         timing.queue_ms = float(&of_dynamo["prefill_wait_time_ms"]).or(timing.queue_ms);
         timing.prefill_ms = float(&of_dynamo["prefill_time_ms"]).or(timing.prefill_ms);
+        timing.total_ms = float(&of_dynamo["total_time_ms"]);
     }
     event
 }

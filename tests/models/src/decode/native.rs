@@ -155,6 +155,7 @@ fn meta_info(sums: &mut Sums, meta: &Value) {
         }
     }
     time(&mut sums.timing.queue_ms, &mut sums.timed, &meta["queue_time"], 1e3);
+    time(&mut sums.timing.total_ms, &mut sums.timed, &meta["e2e_latency"], 1e3);
 }
 
 fn generated_text(sums: &mut Sums, response: &Value) {

@@ -87,12 +87,12 @@ impl Request {
                 error_type: error_type.filter(|_| !self.response.has_recovered()),
                 ..self.response.values()
             },
+            engine: self.times.engine_values(began_with_headers, &tokens),
             gaps: self.gaps.end(&tokens, thresholds.stall, self.live.as_deref()),
             rate: rate(&tokens, &times, thresholds),
             tokens,
             times,
             blocked: self.times.blocked.take().map(|blocked| *blocked).unwrap_or_default(),
-            engine: self.times.engine_values(began_with_headers),
             ..Record::new(labels, self.started, Outcome::Ok, times.ended)
         };
         self.transport.fill(&mut record);

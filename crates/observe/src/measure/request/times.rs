@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use crate::measure::{EngineValues, QueueSource, QueueTime, RequestTimes};
+use crate::measure::{Count, EngineValues, QueueSource, QueueTime, RequestTimes, TokenCounts};
 use tokometer_decode::EngineTiming;
 
 /// Marks an unknown time.
@@ -134,25 +134,31 @@ impl Times {
     }
 
     /// What the engine reported. `began_with_headers`: the engine sends the response headers when work begins.
-    pub(super) fn engine_values(&self, began_with_headers: bool) -> EngineValues {
+    pub(super) fn engine_values(&self, began_with_headers: bool, tokens: &TokenCounts) -> EngineValues {
         EngineValues {
-            queue: self.queue(began_with_headers),
+            queue: self.queue(began_with_headers, tokens),
             timing: self.engine.as_deref().copied().unwrap_or_default(),
             span: None,
         }
     }
 
     /// The queue time from the best available source; `None` if no source reports it.
-    fn queue(&self, began_with_headers: bool) -> Option<QueueTime> {
+    fn queue(&self, began_with_headers: bool, tokens: &TokenCounts) -> Option<QueueTime> {
         let time = |ms: f64| Duration::try_from_secs_f64(ms / 1e3).ok();
         let timing = self.engine.as_deref();
-        if let Some(ms) = timing.and_then(|timing| timing.queue_ms) {
+        // A part cannot exceed the whole. It is not compared with observed times, because a server that replays recorded
+        // responses may send them faster than the recorded server.
+        let in_band =
+            |timing: &EngineTiming| timing.queue_ms.filter(|queue| timing.total_ms.is_none_or(|total| *queue <= total));
+        if let Some(ms) = timing.and_then(in_band) {
             return Some(QueueTime { value: time(ms)?, source: QueueSource::InBand });
         }
         if let Some(value) = self.header_queue.get() {
             return Some(QueueTime { value, source: QueueSource::ResponseHeader });
         }
-        if let Some(ms) = timing.and_then(|timing| timing.unreported_ms()) {
+        let count = |count: Option<Count>| count.map_or(0, |count| count.tokens);
+        let computed = count(tokens.input).saturating_sub(tokens.cached.unwrap_or(0));
+        if let Some(ms) = timing.and_then(|timing| timing.unreported_ms(computed, count(tokens.output))) {
             return Some(QueueTime { value: time(ms)?, source: QueueSource::Remainder });
         }
         let mut began = self.headers.get().filter(|_| began_with_headers)?;
