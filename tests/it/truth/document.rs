@@ -40,18 +40,18 @@ mark. In a realtime session, each response is recorded as one request.
 ## Servers that deviate from their API
 
 Tokometer reads these responses as users of such servers reported them (`tests/it/odd_servers.rs`,
-`tests/it/odd_shapes.rs`):
+`tests/it/odd_shapes.rs`, `tests/it/odd_values.rs`):
 
 | The server | What tokometer records |
 |---|---|
 | sends no `content-type`, or a wrong one | the body is read by its first byte: an event stream or JSON. JSON lines are recognized at their second line, whose time their first event gets |
 | begins with a byte order mark, sends no blank line between events, or sends `[done]` | events, as in a valid stream |
 | sends an unknown format | outcome `ok` without token counts; the body counts as unread (`unknown_format`), and one line per model is logged |
-| ends a response with a finish reason such as `abort`, `cancelled`, `error`, `timeout`, `network_error` or `insufficient_system_resource` while the client is connected (vLLM, SGLang, TensorRT-LLM, Zhipu, DeepSeek) | `error_in_stream`, unless a client aborted the request |
-| aborts a request because a client called `/abort_request` (SGLang, LMDeploy) or `/abort_requests` (vLLM) with its ID, or for all requests, on the same listener and during the request | `client_abort_mid_stream` or `client_abort_before_first_token`. The server must accept the call; tokometer remembers the last 32 calls for 60 s |
+| ends a response with a finish reason such as `abort`, `cancelled`, `error`, `timeout`, `network_error` or `insufficient_system_resource` while the client is connected (vLLM, SGLang, TensorRT-LLM, Zhipu, DeepSeek), or cancels a response of the Responses API | `error_in_stream`, unless a client aborted the request |
+| aborts a request because a client called `/abort_request` (SGLang, LMDeploy), `/abort_requests` (vLLM) or `/v1/responses/ID/cancel` with its ID, or for all requests, on the same listener and during the request | `client_abort_mid_stream` or `client_abort_before_first_token`. The server must accept the call; tokometer remembers the last 32 calls for 60 s |
 | sends finish reasons in another case, as an object, or as the text `null` | the reason, without case; `null` is no finish reason |
 | names an event `error`, or sends a field `error:`, without an error in the data (Dynamo, llama.cpp) | `error_in_stream` |
-| sends an empty `error` next to tokens | no error |
+| sends an `error` without a value next to tokens (an empty object, an empty message, the code `null`) | no error |
 | reports errors in `choices[].error` (OpenRouter), `x_groq.error` or `base_resp` (MiniMax) | `error_in_stream` |
 | sends the text so far in `message` next to `delta` (Perplexity) | only `delta` counts |
 | repeats the whole text in `message` of the last event (MiniMax) | only the earlier deltas count |
@@ -61,15 +61,23 @@ Tokometer reads these responses as users of such servers reported them (`tests/i
 | repeats the same `usage` in every event | no running count: gaps and stalls are measured as without it |
 | sends `usage` in an event with an empty choice after the finish reason | an exact count |
 | sends text as a part or in lists of parts, one tool call without a list (TGI 2.4), arguments as an object, `thinking`, `thinking_blocks` or `reasoning_details` | tokens, as for strings |
+| names keys of a choice in camel case: `finishReason`, `toolCalls`, `functionCall`, `reasoningContent` | the same values as under their usual names |
+| sends the output of a chat in `choices[].text`, or that of a completion in `choices[].delta` | tokens |
+| sends images in `images` (OpenRouter), in a part with `image_url`, or in `image` (image models of Ollama) | output without tokens: `ok` if the response is complete |
+| sends `prompt_progress` next to output (llama.cpp) | the output |
+| sends log probabilities in `content` and in `tokens` | one token per entry of the first list |
 | writes counts as strings or as floating-point numbers | the counts; fractions and negative numbers are ignored |
 | names counts differently: `cached_tokens` (Kimi), `prompt_cache_hit_tokens` (DeepSeek), `prompt_eval_cached_count` (Ollama), `input_tokens` (mlx-vlm), `inputTokens`, `promptTokens`, `choices[].usage`, `choices[].delta.usage`, `x_groq.usage` | the same counts as under their usual names |
 | sends one count under two names, one of them 0 (new-api) | the positive count |
 | reports 0 prompt tokens | no prompt count, or the earlier one |
 | reports only `total_tokens` for rerank or embeddings (older vLLM) | the prompt count |
-| omits cache counts in a later `usage` of the Messages API | the earlier counts are kept |
+| omits cache counts in a later `usage` of the Messages API, or sends 0 for them and for the input | the earlier counts are kept |
+| repeats its estimate of the input in each `content_block_delta` (Dynamo) | no prompt count, until the server reports another one. Without another one, the output count is a lower bound |
+| sends `metrics` or `timings` without values after the ones with values | the earlier values are kept |
 | writes NaN or Infinity, or escapes letters of keys | values as in valid JSON |
-| ends a stream with `finished` and `finish_reason` next to the last token (LightLLM), or serves the format of OpenAI on `/completions` | complete streams and their counts |
+| ends a stream with `finished` and `finish_reason` next to the last token (LightLLM), or serves the format of OpenAI on `/completions` | complete streams and their counts; LightLLM is not recognized as TGI |
 | reports a negative duration (vLLM) | no duration |
+| reports a queue time above the total time (SGLang, Dynamo), or several tokens without the duration of their computation (Ollama) | no queue time |
 
 ## Sources of token counts
 
