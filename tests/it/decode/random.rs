@@ -73,6 +73,14 @@ pub(super) fn object(pairs: Vec<(&str, Option<Value>)>) -> Value {
     pairs.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect::<Map<_, _>>().into()
 }
 
+fn images() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        text().prop_map(Value::from),
+        vec(text(), 0..3).prop_map(|list| list.into_iter().map(|url| json!({"image_url": {"url": url}})).collect()),
+        text().prop_map(|data| json!({"b64_json": data})),
+    ]
+}
+
 prop_compose! {
     fn message()(
         role in option::of(prop_oneof![Just(json!("assistant")), Just(json!(""))]),
@@ -82,6 +90,8 @@ prop_compose! {
         refusal in option::of(text()),
         calls in option::of(vec((option::of(text()), option::of(text())), 0..3)),
         audio in option::of(text()),
+        images in option::weighted(0.2, images()),
+        camel in option::weighted(0.2, text()),
         odd in option::of(anything()),
     ) -> Value {
         let calls = calls.map(|calls| calls.into_iter().map(|(name, arguments)| json!({
@@ -92,7 +102,7 @@ prop_compose! {
         object(vec![
             ("role", role), ("content", content), ("reasoning", reasoning),
             ("reasoning_content", reasoning_content.map(Value::from)), ("refusal", refusal.map(Value::from)),
-            ("tool_calls", calls), ("audio", audio.map(|data| json!({"id": "a", "data": data}))), ("odd", odd),
+            ("tool_calls", calls), ("images", images), ("reasoningContent", camel.map(Value::from)), ("audio", audio.map(|data| json!({"id": "a", "data": data}))), ("odd", odd),
         ])
     }
 }
@@ -104,16 +114,18 @@ prop_compose! {
         message in option::of(message()),
         text in option::of(text()),
         finish in option::of(select(vec![json!(null), json!(""), json!("stop"), json!("length"), json!("tool_calls"), json!("x")])),
+        camel in option::weighted(0.2, select(vec![json!(null), json!("stop"), json!("CANCELLED")])),
         token_ids in option::of(prop_oneof![Just(Value::Null), vec(0u32..100_000, 0..5).prop_map(Value::from)]),
         logprobs in option::of(prop_oneof![
             Just(Value::Null),
             vec(anything(), 0..3).prop_map(|list| json!({"content": list})),
             vec(text(), 0..3).prop_map(|list| json!({"tokens": list, "token_logprobs": [0.5]})),
+            (vec(text(), 0..3), vec(text(), 0..3)).prop_map(|(a, b)| json!({"content": a, "tokens": b})),
         ]),
     ) -> Value {
         object(vec![
             ("index", index.map(Value::from)), ("delta", delta), ("message", message), ("text", text.map(Value::from)),
-            ("finish_reason", finish), ("token_ids", token_ids), ("logprobs", logprobs),
+            ("finish_reason", finish), ("finishReason", camel), ("token_ids", token_ids), ("logprobs", logprobs),
         ])
     }
 }

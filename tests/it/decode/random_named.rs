@@ -27,6 +27,7 @@ fn kind() -> impl Strategy<Value = Value> {
         "response.odd.delta",
         "response.completed",
         "response.failed",
+        "response.cancelled",
         "response.create",
         "conversation.item.input_audio_transcription.delta",
         "conversation.item.input_audio_transcription.completed",

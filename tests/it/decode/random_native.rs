@@ -90,7 +90,7 @@ prop_compose! {
         let (meta, token, text) = if is == "sglang" {
             let meta = object(vec![
                 ("id", Some(json!("r"))), ("finish_reason", finish), ("prompt_tokens", prompt), ("completion_tokens", completion),
-                ("cached_tokens", cached), ("reasoning_tokens", reasoning), ("queue_time", queue), ("weight_version", Some(json!("d"))),
+                ("cached_tokens", cached), ("reasoning_tokens", reasoning), ("queue_time", queue.clone()), ("e2e_latency", queue), ("weight_version", Some(json!("d"))),
             ]);
             (Some(meta), None, text)
         } else {
@@ -142,14 +142,14 @@ prop_compose! {
         }).collect::<Vec<_>>());
         let message = object(vec![
             ("role", role), ("content", content), ("thinking", thinking), ("tool_calls", calls.clone().map(Value::from)),
-            ("images", images),
+            ("images", images.clone()),
         ]);
         object(vec![
             ("model", Some(json!("m"))), ("created_at", Some(json!("2026-11-21T09:59:08.063572009Z"))),
             ("message", Some(message)), ("response", response), ("thinking", outer), ("tool_calls", calls.map(Value::from)),
             ("done", done), ("done_reason", reason), ("error", error), ("total_duration", total), ("load_duration", load),
             ("prompt_eval_duration", prompt), ("eval_duration", eval), ("prompt_eval_count", input), ("eval_count", output),
-            ("logprobs", logprobs.map(Value::from)),
+            ("logprobs", logprobs.map(Value::from)), ("image", images),
         ])
     }
 }
