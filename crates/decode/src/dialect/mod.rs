@@ -6,6 +6,5 @@ mod openai;
 mod place;
 mod typed;
 
-pub(crate) use grpc::GrpcResponse;
 pub(crate) use place::Place;
 pub use place::{EngineTiming, TokenParts};

@@ -1,6 +1,7 @@
 //! Decoder for one response body.
 
 mod draft;
+mod grpc;
 mod kind;
 mod prediction;
 mod reading;
@@ -13,10 +14,11 @@ pub(crate) use prediction::Prediction;
 pub(crate) use prediction::skip_counts;
 pub(crate) use reading::ResponseState;
 
-use crate::dialect::{GrpcResponse, Place};
+use crate::dialect::Place;
 use crate::framing::{DoneMark, Piece, PlainText, SseFramer, Verdict, next_piece};
 use crate::scan::{Pause, Scanner};
 use crate::{Channels, EngineFacts, Framing, ResponseText, Route, StreamEvent, TextLimits, TextMemory};
+use grpc::GrpcResponse;
 use reading::TextKeeper;
 
 /// The response metadata known up to an event.
