@@ -3,9 +3,9 @@
 //!
 //! Memory is charged by the bytes actually held. A connection may hold at most as many bytes as are still free (the
 //! dynamic threshold of Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998), and all connections of one
-//! address together at most eight times as many. The last sixteenth of the budget is reserved for addresses that have
-//! received a complete response. If a claim exceeds these limits, memory of idle connections is taken back first. The
-//! memory of a connection without requests is not charged, because it cannot be taken back; the
+//! address together at most eight times as many. Connections whose client has to send the rest of a request leave a
+//! quarter of the budget to the others. If a claim exceeds these limits, memory of idle connections is taken back first.
+//! The memory of a connection without requests is not charged, because it cannot be taken back; the
 //! maximum number of connections limits it.
 
 mod credit;
@@ -29,9 +29,9 @@ pub use reclaim::Reclaim;
 /// eight ninths of the budget, and a new client always finds room.
 const OF_FREE: usize = 8;
 
-/// This part of the budget is reserved for addresses that have received a complete response. New clients can fill the
-/// rest before any of their connections is idle for long enough to give memory back.
-const RESERVED: usize = 16;
+/// Connections with incomplete requests leave this part of the budget to the others. Many clients can begin requests at
+/// the same moment, when none of them is idle and can give memory back.
+const OF_COMPLETE: usize = 4;
 
 /// A budget has no room for the requested amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +126,6 @@ impl Budget {
             held: AtomicUsize::new(0),
             used: AtomicU32::new(0),
             refused: AtomicU64::new(u64::MAX),
-            served: AtomicBool::new(false),
         });
         table.addresses.insert(network, Arc::downgrade(&address));
         address
@@ -163,8 +162,6 @@ struct Address {
     /// The latest claim for which no memory could be taken back: its time in ticks, and in the lower half the number
     /// of bytes that the address would have held.
     refused: AtomicU64,
-    /// A connection has received a complete response.
-    served: AtomicBool,
 }
 
 /// Kept small, because every open connection has one.
@@ -194,11 +191,6 @@ impl Holder {
     /// The last event of any connection of this address.
     fn address_used(&self) -> u32 {
         self.address.as_ref().map_or(&self.used, |address| &address.used).load(Relaxed)
-    }
-
-    /// The client, or another client of its address, has received a complete response.
-    fn is_served(&self) -> bool {
-        self.address.as_ref().is_none_or(|address| address.served.load(Relaxed))
     }
 
     fn shares_address(&self, other: &Holder) -> bool {
@@ -264,21 +256,6 @@ impl Account {
         self.0.incomplete.store(incomplete, Relaxed);
     }
 
-    /// Records that the client received a complete response. Its address keeps this state while it has a connection.
-    pub fn set_served(&self) {
-        if let Some(address) = &self.0.address
-            && !address.served.load(Relaxed)
-        {
-            address.served.store(true, Relaxed);
-        }
-    }
-
-    /// The maximum of all memory held, for a claim of this connection.
-    fn limit(&self) -> usize {
-        let limit = self.0.budget.limit();
-        if self.0.is_served() { limit } else { limit - limit / RESERVED }
-    }
-
     /// The decoding credit for bytes of this sender.
     pub fn credit(&self, sender: Sender) -> Credit {
         Credit::new(self, sender)
@@ -312,8 +289,14 @@ impl Account {
         [Some(held), address.as_ref().map(|address| &address.held), Some(&budget.0.held)]
     }
 
+    /// The maximum of all memory held, for a claim of this connection.
+    fn limit(&self) -> usize {
+        let limit = self.0.budget.limit();
+        if self.0.incomplete.load(Relaxed) { limit - limit / OF_COMPLETE } else { limit }
+    }
+
     fn take(&self, bytes: usize) -> Result<(), Exhausted> {
-        if self.try_take(bytes) || self.search(bytes) {
+        if self.try_take(bytes, self.limit()) || self.search(bytes) {
             return Ok(());
         }
         self.0.budget.0.refused.fetch_add(1, Relaxed);
@@ -333,12 +316,14 @@ impl Account {
             }
         }
         // A claim above this is refused even if nobody else holds memory.
-        if bytes <= self.limit() {
+        if bytes <= budget.limit() {
+            let mut freed = 0;
             for _ in 0..VICTIMS {
-                if !budget.take_back(&self.0, bytes) {
-                    break;
-                }
-                if self.try_take(bytes) {
+                let Some(more) = budget.take_back(&self.0, bytes) else { break };
+                freed += more;
+                // A claim that has freed what it needs leaves as much to the others as before.
+                let limit = if freed >= bytes { budget.limit() } else { self.limit() };
+                if self.try_take(bytes, limit) {
                     return true;
                 }
             }
@@ -349,9 +334,8 @@ impl Account {
         false
     }
 
-    fn try_take(&self, bytes: usize) -> bool {
-        let budget = &self.0.budget;
-        let free = self.limit().saturating_sub(budget.held());
+    fn try_take(&self, bytes: usize, limit: usize) -> bool {
+        let free = limit.saturating_sub(self.0.budget.held());
         let before = self.levels().map(|level| level.map(|held| held.fetch_add(bytes, Relaxed)));
         let [own, address, _] = before;
         let Some(left) = free.checked_sub(bytes) else {
@@ -443,7 +427,6 @@ mod tests {
         let budget = Budget::new(9000);
         // Ten connections of one address grow in small steps.
         let accounts: Vec<Account> = (0..10).map(|_| budget.account(address(1), 1)).collect();
-        accounts[0].set_served();
         let mut shares: Vec<Share> = accounts.iter().map(Account::share).collect();
         (0..1000).for_each(|step| {
             shares[0].hold(step * 10).ok();
@@ -456,39 +439,28 @@ mod tests {
         }
         assert_eq!(budget.held(), 8000);
         assert_eq!(budget.account(address(1), 1).share().hold(20), Err(Exhausted), "a small one of the same address");
-        let other = budget.account(address(2), 1);
-        other.set_served();
-        assert_eq!(other.share().hold(1000), Ok(()));
+        assert_eq!(budget.account(address(2), 1).share().hold(1000), Ok(()));
     }
 
     #[test]
-    fn new_addresses_leave_memory_to_addresses_that_have_received_a_response() {
+    fn incomplete_requests_leave_a_quarter_of_the_budget_to_complete_ones() {
         let budget = Budget::new(16_000);
-        let served = budget.account(address(0), 1);
-        served.set_served();
         // No connection is idle, so that nothing can be taken back.
-        let new: Vec<Account> = (1..=200).map(|at| budget.account(address(at), 1)).collect();
-        let mut shares: Vec<Share> = new.iter().map(Account::share).collect();
+        let accounts: Vec<Account> = (0..200).map(|at| budget.account(address(at), 1)).collect();
+        let mut shares: Vec<Share> = accounts.iter().map(Account::share).collect();
+        accounts.iter().for_each(|account| account.set_incomplete(true));
         for share in &mut shares {
             for bytes in (0..4000).step_by(10) {
                 share.hold(bytes).ok();
             }
         }
-        assert!((14_900..=15_000).contains(&budget.held()), "{}", budget.held());
-        assert_eq!(budget.account(address(201), 1).share().hold(100), Err(Exhausted));
-        let of_same_address = budget.account(address(0), 1);
-        assert_eq!(of_same_address.share().hold(800), Ok(()));
-        drop((served, of_same_address));
-        assert_eq!(
-            budget.account(address(0), 1).share().hold(800),
-            Err(Exhausted),
-            "forgotten with its last connection"
-        );
+        assert!((11_900..=12_000).contains(&budget.held()), "{}", budget.held());
+        assert_eq!(budget.account(address(200), 1).share().hold(1900), Ok(()));
     }
 
     #[test]
     fn ipv6_clients_count_by_64_bit_prefix() {
-        let budget = Budget::new(960);
+        let budget = Budget::new(900);
         let holds = |address: &str, bytes| {
             let mut share = budget.account(Some(address.parse().unwrap()), 1).share();
             share.hold(bytes).map(|()| share)

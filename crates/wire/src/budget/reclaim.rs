@@ -6,7 +6,7 @@
 //! rest of a request counts more with the silence of this connection alone, and much faster: such clients rarely pause.
 //! A claimant can take from an address with a higher weight than its own address would then hold, so that active
 //! addresses get equal shares, and an address without memory always gets some. It takes first from clients that pause in
-//! the middle of a request, or that have not received a response and begin one. Only idle connections give up memory to
+//! the middle of a request. Only idle connections give up memory to
 //! one whose client has to send the rest of a request: responses do not wait for clients that only begin requests.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,10 +29,6 @@ const PER_SECOND: u32 = 8;
 
 /// The same for a connection whose client has to send the rest of a request.
 const INCOMPLETE_PER_SECOND: u32 = 16 * PER_SECOND;
-
-/// Minimum silence that counts, against a complete request, for the incomplete request of an address that has not received
-/// a complete response: many such connections can fill the budget within one tick.
-const UNSERVED_IDLE: u32 = 2;
 
 /// A connection that is idle for this long gives up its memory to any claimant: its client or server is probably gone.
 const DEAD: u32 = 300 * TICKS;
@@ -120,8 +116,8 @@ impl Budget {
         holder.place.store(place, Relaxed);
     }
 
-    /// Takes memory back from another connection, to give `bytes` to this one. True if memory was freed.
-    pub(super) fn take_back(&self, claimant: &Holder, bytes: usize) -> bool {
+    /// Takes memory back from another connection, to give `bytes` to this one. Returns the number of bytes freed.
+    pub(super) fn take_back(&self, claimant: &Holder, bytes: usize) -> Option<usize> {
         let claim = claimant.of_address().saturating_add(bytes);
         let from_incomplete = claimant.incomplete.load(Relaxed);
         for _ in 0..ROUNDS {
@@ -131,9 +127,8 @@ impl Budget {
             let weights = examined.iter().filter_map(|(holder, member)| {
                 let idle = now.saturating_sub(holder.used.load(Relaxed));
                 let incomplete = holder.incomplete.load(Relaxed);
-                let silent = if from_incomplete || holder.is_served() { idle } else { idle.max(UNSERVED_IDLE) };
                 let (unused, per_second, dead) = if incomplete {
-                    (silent, INCOMPLETE_PER_SECOND, INCOMPLETE_DEAD)
+                    (idle, INCOMPLETE_PER_SECOND, INCOMPLETE_DEAD)
                 } else {
                     (now.saturating_sub(holder.address_used()), PER_SECOND, DEAD)
                 };
@@ -141,7 +136,7 @@ impl Budget {
                     holder.of_address() as u128 * u128::from(TICKS + per_second * unused.min(DEAD)) / u128::from(TICKS);
                 let yields = idle >= TICKS || incomplete || !from_incomplete;
                 let wins = idle >= dead || yields && !holder.shares_address(claimant) && weight > claim as u128;
-                let pauses = incomplete && silent > 0;
+                let pauses = incomplete && idle > 0;
                 (wins && holder.held.load(Relaxed) > 0).then_some(((pauses, weight, idle), holder, member))
             });
             if let Some((_, holder, member)) = weights.max_by_key(|(key, ..)| *key) {
@@ -154,12 +149,13 @@ impl Budget {
                 }
                 // What is left is taken only after the memory of the others.
                 holder.used.store(now, Relaxed);
-                if holder.held.load(Relaxed) < before {
-                    return true;
+                let freed = before.saturating_sub(holder.held.load(Relaxed));
+                if freed > 0 {
+                    return Some(freed);
                 }
             }
         }
-        false
+        None
     }
 }
 
@@ -283,23 +279,17 @@ mod tests {
     }
 
     #[test]
-    fn incomplete_requests_of_new_addresses_give_memory_to_complete_requests_at_once() {
+    fn incomplete_request_gets_memory_of_one_idle_connection_when_complete_requests_hold_most() {
         let (budget, start) = (Budget::new(1 << 20), Instant::now());
-        let many = |at: usize| {
-            let (owner, _) = connection(&budget, &format!("127.0.{}.{}", at / 250, at % 250), start, 0);
-            let account = account_of(&owner);
-            account.set_incomplete(true);
-            if at < 5 {
-                account.set_served();
-            }
-            owner.lock().unwrap().0.hold(20_000).ok();
-            owner
-        };
-        let incomplete: Vec<_> = (0..200).map(many).collect();
-        let complete: Vec<_> = (0..10).map(|_| connection(&budget, "192.0.2.1", start, 20_000)).collect();
-        assert!(complete.iter().all(|(_, holds)| *holds));
-        assert!(incomplete[..5].iter().all(|owner| held(owner) == 20_000), "addresses with a response keep theirs");
-        assert!(incomplete[5..].iter().filter(|owner| held(owner) > 0).count() > 20);
+        let idle: Vec<_> =
+            (1..=3).flat_map(|at| filled(&budget, (0..300).map(|_| format!("127.0.0.{at}")), start, 4000)).collect();
+        assert!(budget.held() > budget.limit() * 9 / 10, "{}", budget.held());
+        let kept = || idle.iter().filter(|owner| held(owner) > 0).count();
+        let before = kept();
+        let (new, _) = connection(&budget, "192.0.2.1", start + Duration::from_secs(2), 0);
+        account_of(&new).set_incomplete(true);
+        assert_eq!(new.lock().unwrap().0.hold(4000), Ok(()));
+        assert_eq!(kept(), before - 1);
     }
 
     #[test]

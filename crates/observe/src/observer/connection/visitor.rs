@@ -75,7 +75,7 @@ impl Visitor for Requests {
         if head.status == 101 {
             let session = self.find(number).and_then(|(request, ..)| request.handshake());
             self.session = session.filter(|_| head.is_websocket()).map(Box::new);
-            self.end(number, Ending::Complete, at);
+            self.response_end(number, at);
         }
     }
 
@@ -92,7 +92,6 @@ impl Visitor for Requests {
     }
 
     fn response_end(&mut self, number: u64, at: Instant) {
-        self.account().set_served();
         self.end(number, Ending::Complete, at);
     }
 
