@@ -100,8 +100,12 @@ impl Connection {
             *self.headers() = None;
             return Ok(());
         }
-        let account = || relay.budget().account(self.peer.map(|peer| peer.ip()), 0);
-        self.headers().get_or_insert_with(|| account().share()).hold(2 * unparsed)
+        let new = || {
+            let account = relay.budget().account(self.peer.map(|peer| peer.ip()), 0);
+            account.set_incomplete(true);
+            account.share()
+        };
+        self.headers().get_or_insert_with(new).hold(2 * unparsed)
     }
 
     /// Sends the headers of an HTTP/1 response in one write with an event that arrived with them.
