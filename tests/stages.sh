@@ -68,7 +68,7 @@ stage_unit() { cargo test "${features[@]}" --workspace --lib --bins; }
 
 # The output of passing tests is hidden, so that failures are easy to find. This stage also compares the generated
 # files.
-stage_integration() { cargo test "${features[@]}" --test it; }
+stage_integration() { cargo test "${features[@]}" --test it && cargo test --locked -p tokometer-steps --test '*'; }
 
 stage_tables() {
     local shown
