@@ -49,9 +49,32 @@ fn text_in_every_json_type_is_a_token() {
     }
     let piece = |delta: &str| format!(r#"{{"type":"response.output_text.delta","delta":{delta}}}"#);
     let end = r#"{"type":"response.completed","response":{"status":"completed"}}"#;
-    for delta in [r#""a""#, r#"{"text":"a"}"#, r#"{"content":"a"}"#] {
+    for delta in [r#""a""#, r#"{"text":"a"}"#, r#"{"content":"a"}"#, r#"[{"text":"a"}]"#] {
         assert_eq!(chunks("/v1/responses", SSE, &sse(&[&piece(delta), end])), (1, Outcome::Ok), "{delta}");
     }
+}
+
+#[test]
+fn whole_text_without_deltas_has_the_first_token() {
+    let path = "/v1/responses";
+    let created = r#"{"type":"response.created","response":{"status":"in_progress","output":[]}}"#;
+    let item = r#"{"type":"message","role":"assistant","content":[{"type":"output_text","text":"ab"}]}"#;
+    let text = r#"{"type":"response.output_text.done","text":"ab"}"#;
+    let done = format!(r#"{{"type":"response.output_item.done","item":{item}}}"#);
+    let end = |usage: &str| {
+        format!(r#"{{"type":"response.completed","response":{{"status":"completed","output":[{item}]{usage}}}}}"#)
+    };
+    for events in [vec![created, text, &done, &end("")], vec![created, &done, &end("")], vec![created, &end("")]] {
+        let replayed = responses(path, SSE, &sse(&events));
+        let record = &replayed.records[0];
+        assert_eq!((record.tokens.chunks, record.outcome), (1, Outcome::Ok), "{events:?}");
+        assert!(record.time_to_first_token().is_some(), "{events:?}");
+    }
+    let usage = r#","usage":{"input_tokens":3,"output_tokens":20}"#;
+    assert_eq!(counted(path, SSE, &sse(&[created, text, &done, &end(usage)])), EXACT(20));
+    // No output at all.
+    let empty = r#"{"type":"response.completed","response":{"status":"completed","output":[]}}"#;
+    assert_eq!(chunks(path, SSE, &sse(&[created, empty])), (0, Outcome::NoOutput));
 }
 
 #[test]
@@ -184,6 +207,8 @@ fn errors_are_told_from_keys_that_are_always_present() {
         r#""error":{"message":"","code":null}"#,
         r#""error":{"message":null,"type":"","param":null,"code":0}"#,
         r#""error":{"code":0.0,"message":"","details":[],"inner":{"a":[{}],"b":""},"retry":false}"#,
+        r#""error":{"code":0,"message":"success"}"#,
+        r#""error":{"message":"OK","code":"200"}"#,
         r#""base_resp":{"status_code":0,"status_msg":"success"}"#,
     ] {
         let body = sse(&[&with(error), &with(error), STOP, &total(9, 2), DONE]);

@@ -17,6 +17,8 @@ impl Channels {
     pub const REFUSAL: Channels = Channels(8);
     /// Audio data or its transcript.
     pub const AUDIO: Channels = Channels(16);
+    /// All channels.
+    pub const ALL: Channels = Channels(31);
 
     /// True when no channel is set.
     pub fn is_empty(self) -> bool {

@@ -51,10 +51,11 @@ Tokometer reads these responses as users of such servers reported them (`tests/i
 | aborts a request because a client called `/abort_request` (SGLang, LMDeploy), `/abort_requests` (vLLM) or `/v1/responses/ID/cancel` with its ID, or for all requests, on the same listener and during the request | `client_abort_mid_stream` or `client_abort_before_first_token`. The server must accept the call; tokometer remembers the last 32 calls for 60 s |
 | sends finish reasons in another case, as an object, or as the text `null` | the reason, without case; `null` is no finish reason |
 | names an event `error`, or sends a field `error:`, without an error in the data (Dynamo, llama.cpp) | `error_in_stream` |
-| sends an `error` without a value next to tokens (an empty object, an empty message, the code `null`) | no error |
+| sends an `error` next to tokens without a value (an empty object, an empty message, the code `null`), or with a message and a code of success (0, 200) | no error |
 | reports errors in `choices[].error` (OpenRouter), `x_groq.error` or `base_resp` (MiniMax) | `error_in_stream` |
 | sends the text so far in `message` next to `delta` (Perplexity) | only `delta` counts |
 | repeats the whole text in `message` of the last event (MiniMax) | only the earlier deltas count |
+| sends no deltas on `/v1/responses` or in a realtime session, only the whole text at the end of a part, of an item or of the response | the first of these events has the first token; later ones repeat it |
 | sends `usage` before the last tokens, or a `usage` below the number of events with tokens | a lower bound |
 | sends running totals, and the client leaves before the finish reason (Dynamo) | a lower bound |
 | reports more reasoning tokens than output tokens (xAI), or a native counter below the number of events with tokens | a lower bound |

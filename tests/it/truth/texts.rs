@@ -33,7 +33,7 @@ fn kept<'a>(case: &Case, content_type: &[u8], pieces: impl IntoIterator<Item = &
 }
 
 /// Text of one event or body: reasoning, response, and names and arguments of tool calls. `None` for several choices,
-/// and for Ollama's tool calls, because their text is not kept.
+/// Ollama's tool calls and bodies of the Responses API, because their text is not kept.
 fn stated(api: Api, json: &Value) -> Option<[String; 3]> {
     let text = |values: &[&Value]| values.iter().filter_map(|value| value.as_str()).collect::<String>();
     let first = |values: &[&Value]| values.iter().find_map(|value| value.as_str()).unwrap_or_default().to_owned();
@@ -53,6 +53,7 @@ fn stated(api: Api, json: &Value) -> Option<[String; 3]> {
                 all[1] += &text(&[&delta["content"], &choice["text"]]);
             }
         }
+        Api::Responses if json["output"].as_array().is_some_and(|items| !items.is_empty()) => return None,
         Api::Responses => match json["type"].as_str() {
             Some("response.output_text.delta") => all[1] = text(&[&json["delta"]]),
             Some("response.reasoning_text.delta" | "response.reasoning_summary_text.delta") => {

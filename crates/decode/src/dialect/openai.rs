@@ -5,8 +5,12 @@ use crate::scan::Keys;
 
 // Keys shared by chats and completions (vLLM 0.33, SGLang 0.5, llama.cpp, Ollama, TGI, TensorRT-LLM, Dynamo).
 
-/// `error`. TGI sends `error_type` next to it. Some servers always send the object, without a value in it.
-pub(super) static ERROR: Keys<Place> = Keys::with_others(&[("type", Place::ErrorType)], Place::ErrorDetail);
+/// `error`. TGI sends `error_type` next to it. Some servers always send the object: without a value in it, or with a
+/// code and a message of success.
+pub(super) static ERROR: Keys<Place> = Keys::with_others(
+    &[("type", Place::ErrorType), ("code", Place::ErrorNumber), ("message", Place::ErrorMessage)],
+    Place::ErrorDetail,
+);
 
 /// An object in `error`
 pub(super) static ERROR_DETAIL: Keys<Place> = Keys::with_others(&[], Place::ErrorDetail);
@@ -276,6 +280,7 @@ pub(super) static VLLM_GENERATE: Keys<Place> = Keys::new(&[
 pub(super) static TRANSCRIPT_EVENT: Keys<Place> = Keys::new(&[
     ("type", Place::EventType),
     ("delta", Place::EventDelta),
+    ("text", Place::WholeText),
     ("id", Place::Id),
     ("object", Place::Object),
     ("model", Place::Model),

@@ -62,6 +62,10 @@ places! {
     Error: TextOrOne(&openai::ERROR),
     /// `error.type`
     ErrorType: WordOrOne(&openai::ERROR_DETAIL),
+    /// `error.code` of other events
+    ErrorNumber: Number,
+    /// `error.message`
+    ErrorMessage: WordOrOne(&openai::ERROR_DETAIL),
     /// Any other value in `error`
     ErrorDetail: Texts(&openai::ERROR_DETAIL, Place::ErrorDetail),
     /// `base_resp` (MiniMax)
@@ -198,7 +202,7 @@ places! {
     /// `type` of an event
     EventType: Word,
     /// `delta`, or its text; `type` determines its meaning
-    EventDelta: TextOrOne(&typed::EVENT_DELTA),
+    EventDelta: Texts(&typed::EVENT_DELTA, Place::EventDelta),
     /// `sequence_number`
     SequenceNumber: Mark,
     /// A whole event of `/v1/responses` or of realtime
@@ -215,10 +219,20 @@ places! {
     Item: Object(&typed::ITEM),
     /// The name, arguments or input of an item
     ItemText: Text,
+    /// `output` of a response
+    ResponseOutput: Array(Place::Item),
+    /// A text that earlier events may have sent in pieces
+    WholeText: Text,
+    /// Such a text, or an object with one
+    WholePart: TextOrOne(&typed::WHOLE_PART),
+    /// Such a text, such an object, or a list of them
+    WholeParts: Texts(&typed::WHOLE_PART, Place::WholePart),
+    /// The `type` of such an object
+    WholeType: Word,
     /// `error` with a `code`
     CodedError: TextOrOne(&typed::CODED_ERROR),
-    /// `error.code`
-    ErrorCode: WordOrOne(&openai::ERROR_DETAIL),
+    /// `error.code` of typed events, which is also the error type
+    ErrorCode: Number,
     /// `code` of an event
     EventCode: Word,
     /// `session`

@@ -12,6 +12,12 @@ use crate::scan::Keys;
 pub(super) static RESPONSE_EVENT: Keys<Place> = Keys::new(&[
     ("type", Place::EventType),
     ("delta", Place::EventDelta),
+    ("text", Place::WholeText),
+    ("arguments", Place::WholeText),
+    ("input", Place::WholeText),
+    ("refusal", Place::WholeText),
+    ("transcript", Place::WholeText),
+    ("part", Place::WholePart),
     ("response", Place::Response),
     ("item", Place::Item),
     ("sequence_number", Place::SequenceNumber),
@@ -27,13 +33,14 @@ pub(super) static RESPONSE_EVENT: Keys<Place> = Keys::new(&[
 /// `delta`, if it is not a string
 pub(super) static EVENT_DELTA: Keys<Place> = Keys::new(&[("text", Place::EventDelta), ("content", Place::EventDelta)]);
 
-/// `response`, and the body of a non-streamed response. `output` is skipped: a `completed` event repeats the whole
-/// output there.
+/// `response`, and the body of a non-streamed response. A `completed` event repeats the whole output; in servers that
+/// send no deltas, it is the only event with text.
 pub(super) static RESPONSE: Keys<Place> = Keys::new(&[
     ("id", Place::Id),
     ("object", Place::Object),
     ("model", Place::Model),
     ("status", Place::Status),
+    ("output", Place::ResponseOutput),
     ("incomplete_details", Place::StatusDetails),
     ("status_details", Place::StatusDetails),
     ("usage", Place::Usage),
@@ -49,12 +56,27 @@ pub(super) static STATUS_DETAILS: Keys<Place> =
     Keys::new(&[("reason", Place::StatusReason), ("error", Place::CodedError)]);
 
 /// `error` with a `code`; bodies of rejected requests also have a `type`
-pub(super) static CODED_ERROR: Keys<Place> =
-    Keys::with_others(&[("type", Place::ErrorType), ("code", Place::ErrorCode)], Place::ErrorDetail);
+pub(super) static CODED_ERROR: Keys<Place> = Keys::with_others(
+    &[("type", Place::ErrorType), ("code", Place::ErrorCode), ("message", Place::ErrorMessage)],
+    Place::ErrorDetail,
+);
 
-/// `item`: the keys present when a tool call begins
-pub(super) static ITEM: Keys<Place> =
-    Keys::new(&[("name", Place::ItemText), ("arguments", Place::ItemText), ("input", Place::ItemText)]);
+/// `item`, and each element of `output`: the keys of a tool call, and the texts of a message or of reasoning
+pub(super) static ITEM: Keys<Place> = Keys::new(&[
+    ("name", Place::ItemText),
+    ("arguments", Place::ItemText),
+    ("input", Place::ItemText),
+    ("content", Place::WholeParts),
+    ("summary", Place::WholeParts),
+]);
+
+/// `part`, and each element of an item's `content` or `summary`
+pub(super) static WHOLE_PART: Keys<Place> = Keys::new(&[
+    ("type", Place::WholeType),
+    ("text", Place::WholeText),
+    ("refusal", Place::WholeText),
+    ("transcript", Place::WholeText),
+]);
 
 /// `session` (realtime). Transcription sessions nest the model deeper.
 pub(super) static SESSION: Keys<Place> =

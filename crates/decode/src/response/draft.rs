@@ -52,6 +52,12 @@ pub(crate) enum Flag {
     Special = 8192,
     /// The response is not available yet.
     Pending = 16384,
+    /// A non-empty text that earlier events may have sent in pieces.
+    Whole = 32768,
+    /// The type of such a text is reasoning.
+    WholeReasoning = 1 << 23,
+    /// A body, or an event that repeats the pieces of earlier events ([`super::kind::DONE`]).
+    Done = 1 << 22,
     /// In the `message` of a choice, before its `delta`.
     InMessage = 1 << 16,
     /// An image.
@@ -66,8 +72,10 @@ pub(crate) enum Flag {
     Varies = 1 << 25,
 }
 
-/// The first of the eight flags with the channels of a choice's `message`.
+/// The first of the flags with the channels of a choice's `message`.
 const MESSAGE: u32 = 17;
+/// All flags with channels of a `message`.
+const MESSAGE_CHANNELS: u32 = (Channels::ALL.0 as u32) << MESSAGE;
 
 impl Facts {
     pub(crate) fn set(&mut self, flag: Flag) {
@@ -91,20 +99,52 @@ impl Facts {
         }
     }
 
-    /// True if a delta has text.
+    /// True if a delta has text, or a typed event has output.
     pub(super) fn is_delta_with_text(&self) -> bool {
-        self.has(Flag::Delta) && !self.channels.is_empty()
+        match self.kind {
+            Kind::Other => self.has(Flag::Delta) && !self.channels.is_empty(),
+            _ => !self.all_channels().is_empty(),
+        }
     }
 
-    /// Removes the channels of `message`: without a `delta`, it may repeat the text of earlier events (MiniMax).
-    pub(super) fn ignore_message(&mut self) {
-        self.flags &= !(0xff << MESSAGE);
+    /// Removes what may repeat the text of earlier events: the channels of a `message` without a `delta` (MiniMax), and
+    /// whole texts and items (Responses, realtime).
+    pub(super) fn ignore_repeated(&mut self) {
+        self.flags &= !MESSAGE_CHANNELS;
+        self.clear(Flag::Whole);
+        if self.kind != Kind::ItemAdded {
+            self.clear(Flag::Item);
+        }
     }
 
     /// The non-empty channels. A `message` next to a `delta` repeats the text so far (Perplexity).
     fn all_channels(&self) -> Channels {
-        let message = if self.has(Flag::Delta) { 0 } else { (self.flags >> MESSAGE) as u8 };
-        Channels(self.channels.0 | message)
+        if self.has(Flag::Special) {
+            return Channels::default();
+        }
+        let mut channels = self.channels;
+        if !self.has(Flag::Delta) {
+            channels.insert(Channels(((self.flags & MESSAGE_CHANNELS) >> MESSAGE) as u8));
+        }
+        let repeats = self.has(Flag::Done) || self.kind.ends();
+        if self.has(Flag::Piece) && !self.has(Flag::Done) {
+            channels.insert(self.kind.channel());
+        }
+        if self.has(Flag::Item) && (repeats || self.kind == Kind::ItemAdded) {
+            channels.insert(Channels::TOOL);
+        }
+        if self.has(Flag::Whole) && repeats {
+            let reasons = self.has(Flag::WholeReasoning);
+            if reasons {
+                channels.insert(Channels::REASONING);
+            }
+            match self.kind {
+                kind if kind.ends() || kind == Kind::Other => channels.insert(Channels::CONTENT),
+                _ if reasons => {}
+                kind => channels.insert(kind.channel()),
+            }
+        }
+        channels
     }
 }
 
@@ -209,13 +249,7 @@ impl Draft {
     pub(super) fn event(&self, malformed: bool) -> StreamEvent {
         let facts = self.facts;
         let plain = self.present == 0;
-        let mut channels = if facts.has(Flag::Special) { Channels::default() } else { facts.all_channels() };
-        if facts.has(Flag::Piece) {
-            channels.insert(facts.kind.channel());
-        }
-        if facts.has(Flag::Item) && facts.kind == Kind::ItemAdded {
-            channels.insert(Channels::TOOL);
-        }
+        let channels = facts.all_channels();
         let mut finishes = self.finishes;
         let canceled = (facts.kind == Kind::Canceled).then_some(FinishReason::Canceled);
         if let Some(reason) = self.status_reason.or(self.status).or(canceled) {

@@ -6,6 +6,9 @@
 
 use crate::Channels;
 
+/// The end of the `type` of an event that repeats all pieces of a text (Responses, realtime).
+pub(super) const DONE: &[u8] = b".done";
+
 /// The longest known `type`, `conversation.item.input_audio_transcription.completed`, has 53 bytes.
 pub(super) const LONGEST: usize = 56;
 
@@ -73,11 +76,14 @@ impl Kind {
             b"conversation.item.input_audio_transcription.delta" => Kind::InputTranscript,
             b"conversation.item.input_audio_transcription.completed"
             | b"conversation.item.input_audio_transcription.failed" => Kind::InputTranscriptEnd,
-            _ => word.strip_suffix(b".delta").map_or(Kind::Other, Kind::of_piece),
+            _ => {
+                let name = word.strip_suffix(b".delta").or_else(|| word.strip_suffix(DONE));
+                name.map_or(Kind::Other, Kind::of_piece)
+            }
         }
     }
 
-    /// The kind of a `*.delta` event of the Responses and realtime APIs (openai-python 3.52).
+    /// The kind of a `*.delta` or `*.done` event of the Responses and realtime APIs (openai-python 3.52).
     fn of_piece(name: &[u8]) -> Kind {
         match name {
             b"transcript.text" | b"transcription" => return Kind::Text,

@@ -380,6 +380,9 @@ impl ResponseDecoder {
         if self.end == End::Space && is_whole {
             self.reading.mark(EngineFacts::SPACE_BEFORE_END);
         }
+        if self.framing == Framing::Json {
+            self.reading.mark_body();
+        }
         let is_ping = self.reading.is_ping();
         let mut event = self.reading.take(!is_whole);
         event.error |= is_error;

@@ -33,7 +33,7 @@ pub(crate) struct ResponseState {
     transcribes: bool,
     /// A text or a status of the API was found, possibly empty.
     known: bool,
-    /// An event had a delta with text.
+    /// An event had a delta with text, or a typed event had output.
     has_deltas: bool,
 }
 
@@ -85,6 +85,11 @@ impl ResponseState {
         self.known
     }
 
+    /// Marks the current event as a whole body.
+    pub(super) fn mark_body(&mut self) {
+        self.draft.facts.set(Flag::Done);
+    }
+
     /// True if the current event is only a keep-alive.
     pub(crate) fn is_ping(&self) -> bool {
         self.draft.facts.kind == Kind::Ping
@@ -107,7 +112,7 @@ impl ResponseState {
     pub(crate) fn take(&mut self, malformed: bool) -> StreamEvent {
         self.draft.facts.kind = self.draft.facts.kind.in_session(self.transcribes);
         if self.has_deltas {
-            self.draft.facts.ignore_message();
+            self.draft.facts.ignore_repeated();
         }
         if self.draft.repeats_usage() {
             self.engine.insert(EngineFacts::DYNAMO);
@@ -153,6 +158,9 @@ impl ResponseState {
             Place::Fingerprint => self.engine.insert(engine::of_fingerprint(word)),
             Place::EventType => {
                 self.draft.facts.kind = Kind::from_wire(word);
+                if word.ends_with(kind::DONE) && self.draft.facts.kind != Kind::Other {
+                    self.draft.facts.set(Flag::Done);
+                }
                 // An event type never begins with a capital letter. A `type` that does is the type of an error without
                 // an envelope (SGLang).
                 if word.first().is_some_and(u8::is_ascii_uppercase) {
@@ -170,6 +178,10 @@ impl ResponseState {
             Place::StatusReason => {
                 self.draft.status_reason = FinishReason::from_wire(word).or(self.draft.status_reason);
             }
+            Place::WholeType if word.starts_with(b"reasoning") || word.starts_with(b"summary") => {
+                self.draft.facts.set(Flag::WholeReasoning);
+            }
+            Place::ErrorMessage if reports_error(word) => self.draft.facts.set(Flag::Error),
             Place::SessionType => self.transcribes = word == b"transcription",
             place if matches!(place.shape(), Shape::Number) => {
                 let written = self.word;
@@ -229,7 +241,7 @@ impl Sink<Place> for ResponseState {
             (Place::SequenceNumber, _) => self.draft.facts.set(Flag::Varies),
             (Place::Metrics | Place::Timings, b'{') => self.draft.facts.set(Flag::Timing),
             // A value that is not zero, `null` or `false`.
-            (Place::ErrorType | Place::ErrorCode | Place::ErrorDetail, b'1'..=b'9' | b'-' | b't') => {
+            (Place::ErrorType | Place::ErrorMessage | Place::ErrorDetail, b'1'..=b'9' | b'-' | b't') => {
                 self.draft.facts.set(Flag::Error);
             }
             (Place::PromptProgress, b'{') => {
@@ -297,6 +309,7 @@ impl Sink<Place> for ResponseState {
             _ if is_error => self.draft.facts.set(Flag::Error),
             Place::EventDelta => self.draft.facts.set(Flag::Piece),
             Place::ItemText => self.draft.facts.set(Flag::Item),
+            Place::WholeText | Place::WholePart | Place::WholeParts => self.draft.facts.set(Flag::Whole),
             _ => {}
         }
     }
@@ -317,7 +330,7 @@ impl Sink<Place> for ResponseState {
             Place::Id => self.id.push(part),
             Place::Model => self.model.push(part),
             _ => {
-                if matches!(place, Place::ErrorType | Place::ErrorCode) && !part.is_empty() {
+                if place == Place::ErrorType && !part.is_empty() {
                     self.draft.facts.set(Flag::Error);
                 }
                 self.word.push(part);
@@ -335,9 +348,15 @@ impl Sink<Place> for ResponseState {
                 self.model.settle();
                 self.engine.insert(engine::of_model(self.model.bytes()));
             }
+            Place::ErrorCode if !reports_error(self.word.bytes()) => {}
             _ => match rank(place) {
                 0 => self.word_is_complete(place),
-                rank => self.error_type_is(rank),
+                rank => {
+                    if place == Place::ErrorCode {
+                        self.draft.facts.set(Flag::Error);
+                    }
+                    self.error_type_is(rank);
+                }
             },
         }
     }
@@ -362,6 +381,11 @@ impl Sink<Place> for ResponseState {
                     self.draft.facts.set(Flag::Error);
                 }
             }
+            Place::ErrorNumber | Place::ErrorCode => {
+                if reports_error(written.as_bytes()) {
+                    self.draft.facts.set(Flag::Error);
+                }
+            }
             place => {
                 if let Some(tokens) = integer(written) {
                     self.count(place, tokens);
@@ -369,6 +393,13 @@ impl Sink<Place> for ResponseState {
             }
         }
     }
+}
+
+/// True unless the code or message of an `error` is empty or reports success: some gateways always send the object.
+fn reports_error(value: &[u8]) -> bool {
+    let number = std::str::from_utf8(value).ok().and_then(integer);
+    let no_error: [&[u8]; 5] = [b"", b"success", b"succeeded", b"ok", b"no error"];
+    !matches!(number, Some(0 | 200)) && !no_error.iter().any(|word| value.eq_ignore_ascii_case(word))
 }
 
 /// A count, which some encoders write as a floating-point number.
@@ -466,8 +497,10 @@ impl Sink<Place> for TextKeeper<'_> {
     }
 
     fn text(&mut self, place: Place, empty: bool) {
-        if place == Place::ChatText && !empty {
-            // The same event may have the text in `delta` or `message`, too.
+        // The same event may have the text in `delta` or `message`, too. A whole text is ignored if its pieces were sent.
+        let is_whole = matches!(place, Place::WholeText | Place::WholePart | Place::WholeParts);
+        let repeated = place == Place::ChatText || (is_whole && !self.reading.has_deltas);
+        if repeated && !empty {
             self.text.lose(TextLost::NotPlain);
         }
         self.reading.text(place, empty);

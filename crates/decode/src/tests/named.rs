@@ -116,12 +116,98 @@ fn prediction_does_not_carry_over_text_or_type() {
 fn tool_call_counts_when_added_and_not_when_repeated() {
     let added =
         r#"{"item":{"arguments":"","name":"get_weather","type":"function_call"},"type":"response.output_item.added"}"#;
-    assert_eq!(event(Route::Responses, added).channels, Channels::TOOL);
-    assert!(event(Route::Responses, &added.replace(".added", ".done")).channels.is_empty());
+    let done = r#"{"arguments":"{}","type":"response.function_call_arguments.done","name":"get_weather"}"#;
+    let (events, _) = events(Route::Responses, &[added, done, &added.replace(".added", ".done"), added]);
+    let channels: Vec<Channels> = events.iter().map(|event| event.channels).collect();
+    assert_eq!(channels, [Channels::TOOL, Channels::default(), Channels::default(), Channels::TOOL]);
     let message = r#"{"type":"response.output_item.added","item":{"id":"msg_1","content":[],"role":"assistant","type":"message"}}"#;
     assert!(event(Route::Responses, message).channels.is_empty());
-    let done = r#"{"arguments":"{}","type":"response.function_call_arguments.done","name":"get_weather"}"#;
-    assert!(event(Route::Responses, done).channels.is_empty());
+}
+
+/// Servers that generate the whole text before they stream send no deltas, and repeat the text in up to four events.
+#[test]
+fn whole_text_counts_once_and_only_without_its_pieces() {
+    let delta = r#"{"type":"response.output_text.delta","delta":"a"}"#;
+    let part = r#"{"content":[{"type":"output_text","text":"ab"}],"id":"m","role":"assistant","type":"message"}"#;
+    let text = r#"{"type":"response.output_text.done","text":"ab"}"#.to_owned();
+    let content = r#"{"part":{"text":"ab","type":"output_text"},"type":"response.content_part.done"}"#.to_owned();
+    let item = format!(r#"{{"type":"response.output_item.done","item":{part}}}"#);
+    let end = format!(r#"{{"type":"response.completed","response":{{"status":"completed","output":[{part}]}}}}"#);
+    let realtime = r#"{"type":"response.done","response":{"status":"completed","output":[{"content":[{"type":"audio","transcript":"ab"}]}]}}"#;
+    let all = [text, content, item, end, realtime.to_owned()];
+    for first in 0..all.len() {
+        let mut sent: Vec<&str> = all[first..].iter().map(String::as_str).collect();
+        let (alone, _) = events(Route::Responses, &sent);
+        let channels: Vec<bool> = alone.iter().map(|event| event.channels == Channels::CONTENT).collect();
+        assert_eq!(channels.iter().position(|is_text| *is_text), Some(0), "{sent:?}");
+        assert!(alone[1..].iter().all(|event| event.channels.is_empty()), "{sent:?}");
+        sent.insert(0, delta);
+        let (repeated, _) = events(Route::Responses, &sent);
+        assert_eq!(repeated[0].channels, Channels::CONTENT);
+        assert!(repeated[1..].iter().all(|event| event.channels.is_empty()), "{sent:?}");
+    }
+    for (json, channel) in [
+        (r#"{"type":"response.function_call_arguments.done","arguments":"{}"}"#, Channels::TOOL),
+        (r#"{"type":"response.refusal.done","refusal":"no"}"#, Channels::REFUSAL),
+        (r#"{"type":"response.reasoning_summary_text.done","text":"a"}"#, Channels::REASONING),
+        (
+            r#"{"type":"response.output_item.done","item":{"summary":[{"text":"a","type":"summary_text"}]}}"#,
+            Channels::REASONING,
+        ),
+        (r#"{"type":"response.output_item.done","item":{"name":"f","arguments":"{}"}}"#, Channels::TOOL),
+        (r#"{"type":"response.completed","response":{"output":[{"name":"f","arguments":"{}"}]}}"#, Channels::TOOL),
+        (
+            r#"{"type":"response.completed","response":{"output":[{"content":[{"type":"output_text","text":""}]}]}}"#,
+            Channels::default(),
+        ),
+        (r#"{"type":"response.created","response":{"output":[{"content":[{"text":"a"}]}]}}"#, Channels::default()),
+        // Not output of the model.
+        (r#"{"type":"response.shell_call_output_content.done","text":"a"}"#, Channels::default()),
+        (
+            r#"{"type":"conversation.item.done","item":{"content":[{"type":"input_text","text":"a"}]}}"#,
+            Channels::default(),
+        ),
+        (r#"{"type":"conversation.item.input_audio_transcription.completed","transcript":"a"}"#, Channels::default()),
+    ] {
+        assert_eq!(event(Route::Responses, json).channels, channel, "{json}");
+    }
+    // Two realtime responses: the second has no deltas.
+    let mut decoder = ResponseDecoder::new(Route::Realtime, Framing::Messages);
+    let mut channels = Vec::new();
+    for message in [delta, &all[0], &all[4]] {
+        if message == all[4] {
+            decoder.begin_response();
+        }
+        decoder.feed(message.as_bytes(), &mut |_| panic!("event before the end of a message"));
+        decoder.end_message(&mut |event| channels.push(event.channels));
+    }
+    assert_eq!(channels, [Channels::CONTENT, Channels::default(), Channels::CONTENT]);
+    let transcript = event(
+        Route::AudioTranscription,
+        r#"{"type":"transcript.text.done","text":"a","usage":{"input_tokens":3,"output_tokens":2}}"#,
+    );
+    assert_eq!((transcript.channels, transcript.end), (Channels::CONTENT, true));
+}
+
+/// A gateway's envelope that every event has: its code and message say that there is no error.
+#[test]
+fn error_that_reports_success_is_none() {
+    let chat = |error: &str| format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"a"}}}}],"error":{error}}}"#);
+    for (error, is_error) in [
+        (r#"{"code":0,"message":"success"}"#, false),
+        (r#"{"message":"OK","code":"0"}"#, false),
+        (r#"{"code":200,"message":"ok","type":""}"#, false),
+        (r#"{"code":"Success","message":"","details":[]}"#, false),
+        (r#"{"code":0,"message":"upstream failed"}"#, true),
+        (r#"{"code":500,"message":"success"}"#, true),
+        (r#"{"code":"rate_limit","message":null}"#, true),
+        (r#"{"code":0,"message":"success","type":"server_error"}"#, true),
+        (r#"{"code":0,"message":"success","reason":"model unloaded"}"#, true),
+    ] {
+        assert_eq!(event(Route::Chat, &chat(error)).error, is_error, "{error}");
+        let typed = format!(r#"{{"type":"response.output_text.delta","delta":"a","error":{error}}}"#);
+        assert_eq!(event(Route::Responses, &typed).error, is_error, "{typed}");
+    }
 }
 
 #[test]

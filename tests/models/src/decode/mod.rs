@@ -132,10 +132,10 @@ fn of_value(route: Route, framing: Framing, value: &Value, past: &mut Past) -> S
                 .or(timing(&Value::Null, &value["response"]["timings"])),
             _ => None,
         };
-        named::read(&mut event, route, framing, value, past.transcribes);
+        named::read(&mut event, route, framing, value, past);
         return event;
     }
-    event.error = is_error(&value["error"], 1, &["type"]) || value["object"] == "error";
+    event.error = is_error(&value["error"], 1) || value["object"] == "error";
     event.usage =
         value["usage"].is_object().then(|| Usage { total: event.choices == 0, ..named::token_usage(&value["usage"]) });
     event.timing = timing(&value["metrics"], if is_openai { &value["timings"] } else { &Value::Null });
@@ -284,12 +284,21 @@ fn float(value: &Value) -> Option<f64> {
     number.filter(|number| number.is_finite() && *number >= 0.0)
 }
 
-/// True for a text or an object that has a value. The decoder does not see more than 8 containers in each other, of which
-/// `around` contain the error, and no lists in the values of `words`.
-fn is_error(error: &Value, around: usize, words: &[&str]) -> bool {
-    let is_read = |(key, value): &(&String, &Value)| !(value.is_array() && words.contains(&key.as_str()));
+/// True for a text or an object that has a value, other than a code and a message of success. The decoder does not see
+/// more than 8 containers in each other, of which `around` contain the error, and no lists in its type and its message.
+fn is_error(error: &Value, around: usize) -> bool {
+    let fails = |word: &str| {
+        let no_error = ["", "success", "succeeded", "ok", "no error"];
+        let number = integer(&Value::from(word));
+        !matches!(number, Some(0 | 200)) && !no_error.contains(&word.to_ascii_lowercase().as_str())
+    };
     let has_value = |error: &Map<String, Value>| {
-        error.iter().filter(is_read).any(|(_, value)| is_set(value, 7_usize.saturating_sub(around)))
+        error.iter().any(|(key, value)| match (key.as_str(), value) {
+            ("code", Value::String(word)) | ("message", Value::String(word)) => fails(word),
+            ("code", Value::Number(number)) => fails(&number.to_string()),
+            ("code", _) | ("type" | "message", Value::Array(_)) => false,
+            (_, value) => is_set(value, 7_usize.saturating_sub(around)),
+        })
     };
     error.as_object().is_some_and(has_value) || error.as_str().is_some_and(|error| !error.is_empty())
 }

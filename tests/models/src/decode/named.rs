@@ -1,10 +1,12 @@
 //! The naive model of the dialects with typed events.
 
+use super::Past;
 use serde_json::Value;
 use tokometer_decode::{Channels, FinishReason, Framing, Route, StreamEvent, TokenParts, Usage};
 
-/// Fills the event from this value. `transcribes`: the event belongs to a transcription session.
-pub(super) fn read(event: &mut StreamEvent, route: Route, framing: Framing, value: &Value, transcribes: bool) {
+/// Fills the event from this value.
+pub(super) fn read(event: &mut StreamEvent, route: Route, framing: Framing, value: &Value, past: &mut Past) {
+    let transcribes = past.transcribes;
     let is_body = framing == Framing::Json;
     let kind = if is_body { "" } else { value["type"].as_str().unwrap_or_default() };
     event.end |= [
@@ -21,20 +23,28 @@ pub(super) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
     .contains(&kind);
     event.asks = ["response.create", "input_audio_buffer.commit"].contains(&kind);
     let is_coded = matches!(route, Route::Responses | Route::Realtime);
-    let words: &[&str] = if is_coded { &CODED } else { &CODED[..1] };
-    event.error |= super::is_error(&value["error"], 1, words) || value["object"] == "error" || kind == "error";
+    event.error |= super::is_error(&value["error"], 1) || value["object"] == "error" || kind == "error";
     event.error |= kind == "response.failed";
     match route {
-        Route::Responses | Route::Realtime if is_body => response(event, value, 1),
+        Route::Responses | Route::Realtime if is_body => {
+            response(event, value, 1);
+            whole(event, true, Some(Channels::CONTENT), &[], &items(&value["output"]));
+        }
         Route::Responses | Route::Realtime => {
             piece(event, kind, &value["delta"]);
             input_transcription(event, kind, value, transcribes);
-            let item = &value["item"];
+            let mut items = items(&value["response"]["output"]);
+            items.push(&value["item"]);
             if kind == "response.output_item.added" {
-                for key in ["name", "arguments", "input"] {
-                    super::mark_text(event, &item[key], Channels::TOOL);
-                }
+                items.iter().for_each(|item| call(event, item));
             }
+            if !past.has_deltas {
+                let texts = ["text", "arguments", "input", "refusal", "transcript"].map(|key| &value[key]);
+                let part = [&value["part"]];
+                let texts = texts.into_iter().filter(|text| text.is_string()).chain(part).collect::<Vec<_>>();
+                whole(event, event.end, whole_channel(event.end, kind), &texts, &items);
+            }
+            past.has_deltas |= !event.channels.is_empty();
             response(event, &value["response"], 2);
             if value["usage"].is_object() {
                 event.usage = Some(token_usage(&value["usage"]));
@@ -69,13 +79,19 @@ pub(super) fn read(event: &mut StreamEvent, route: Route, framing: Framing, valu
             cohere_message(event, &delta["message"], false);
             super::finish(event, &delta["finish_reason"]);
             event.usage = cohere_usage(&delta["usage"]);
-            event.error |= super::is_error(&delta["error"], 2, words);
+            event.error |= super::is_error(&delta["error"], 2);
         }
         Route::AudioTranscription | Route::AudioTranslation => {
             if is_body {
                 mark(event, &[&value["text"]], Channels::CONTENT);
             } else {
                 piece(event, kind, &value["delta"]);
+                let text = [&value["text"]];
+                if !past.has_deltas && value["text"].is_string() {
+                    whole(event, event.end, whole_channel(event.end, kind), &text, &[]);
+                }
+                let is_typed = event.end || piece_channel(kind, ".delta").or(piece_channel(kind, ".done")).is_some();
+                past.has_deltas |= is_typed && !event.channels.is_empty();
             }
             let total = event.choices == 0;
             event.usage = value["usage"].is_object().then(|| Usage { total, ..token_usage(&value["usage"]) });
@@ -131,7 +147,7 @@ fn mark(event: &mut StreamEvent, texts: &[&Value], channel: Channels) {
     texts.iter().for_each(|text| super::mark(event, text, channel));
 }
 
-/// The text of a `delta`, a string or an object.
+/// The text of a `delta`: a string, an object, or a list of either.
 fn delta_text(event: &mut StreamEvent, delta: &Value, channel: Channels) {
     match delta {
         Value::Object(delta) => {
@@ -140,35 +156,83 @@ fn delta_text(event: &mut StreamEvent, delta: &Value, channel: Channels) {
                 .filter_map(|key| delta.get(key))
                 .for_each(|text| delta_text(event, text, channel));
         }
+        Value::Array(parts) => parts.iter().for_each(|part| delta_text(event, part, channel)),
         _ => super::mark_text(event, delta, channel),
     }
 }
 
 /// The event's type determines the channel of a `delta` string.
 fn piece(event: &mut StreamEvent, kind: &str, delta: &Value) {
-    let Some(name) = kind.strip_suffix(".delta") else { return };
-    let channel = match name {
-        "transcript.text" | "transcription" => Channels::CONTENT,
-        "session.output_audio" | "session.output_transcript" => Channels::AUDIO,
-        _ if !name.starts_with("response.") || name == "response.shell_call_output_content" => return,
-        _ if name.starts_with("response.reasoning") => Channels::REASONING,
-        _ if name.contains("call") => Channels::TOOL,
-        _ if name.contains("audio") => Channels::AUDIO,
-        "response.refusal" => Channels::REFUSAL,
-        _ => Channels::CONTENT,
-    };
-    delta_text(event, delta, channel);
+    if let Some(channel) = piece_channel(kind, ".delta") {
+        delta_text(event, delta, channel);
+    }
 }
 
-/// The keys of an error whose values are words.
-const CODED: [&str; 2] = ["type", "code"];
+/// The channel of an event whose type ends with `suffix`.
+fn piece_channel(kind: &str, suffix: &str) -> Option<Channels> {
+    Some(match kind.strip_suffix(suffix)? {
+        "transcript.text" | "transcription" => Channels::CONTENT,
+        "session.output_audio" | "session.output_transcript" => Channels::AUDIO,
+        name if !name.starts_with("response.") || name == "response.shell_call_output_content" => return None,
+        name if name.starts_with("response.reasoning") => Channels::REASONING,
+        name if name.contains("call") => Channels::TOOL,
+        name if name.contains("audio") => Channels::AUDIO,
+        "response.refusal" => Channels::REFUSAL,
+        _ => Channels::CONTENT,
+    })
+}
+
+/// The channel of whole texts in an event of this type; `None` if it does not repeat what earlier events sent.
+fn whole_channel(ends: bool, kind: &str) -> Option<Channels> {
+    if ends { Some(Channels::CONTENT) } else { piece_channel(kind, ".done") }
+}
+
+/// The objects in a list.
+fn items(list: &Value) -> Vec<&Value> {
+    list.as_array().into_iter().flatten().filter(|item| item.is_object()).collect()
+}
+
+/// The name and the arguments of a tool call.
+fn call(event: &mut StreamEvent, item: &Value) {
+    for key in ["name", "arguments", "input"] {
+        super::mark_text(event, &item[key], Channels::TOOL);
+    }
+}
+
+/// Texts and items that earlier events may have sent in pieces. `all`: they are the whole output.
+fn whole(event: &mut StreamEvent, all: bool, channel: Option<Channels>, texts: &[&Value], items: &[&Value]) {
+    let Some(channel) = channel else { return };
+    let mut parts = texts.to_vec();
+    for item in items {
+        call(event, item);
+        for key in ["content", "summary"] {
+            match &item[key] {
+                Value::Array(list) => parts.extend(list),
+                one => parts.push(one),
+            }
+        }
+    }
+    let is_text = |text: &Value| text.as_str().is_some_and(|text| !text.is_empty());
+    let keys = ["text", "refusal", "transcript"];
+    let has_text = parts.iter().any(|part| is_text(part) || keys.iter().any(|key| is_text(&part[key])));
+    let reasons = |part: &Value| {
+        part["type"].as_str().is_some_and(|word| word.starts_with("reasoning") || word.starts_with("summary"))
+    };
+    let reasons = parts.iter().any(|part| reasons(part));
+    if has_text && reasons {
+        event.channels.insert(Channels::REASONING);
+    }
+    if has_text && (!reasons || all) {
+        event.channels.insert(channel);
+    }
+}
 
 /// Reads a response. `around`: the number of containers around its members.
 fn response(event: &mut StreamEvent, response: &Value, around: usize) {
-    event.error |= super::is_error(&response["error"], around, &CODED) || response["object"] == "error";
+    event.error |= super::is_error(&response["error"], around) || response["object"] == "error";
     let reasons = [&response["incomplete_details"], &response["status_details"]];
     let reason = reasons.iter().rev().find_map(|details| details["reason"].as_str()).filter(|word| !word.is_empty());
-    event.error |= reasons.iter().any(|details| super::is_error(&details["error"], around + 1, &CODED));
+    event.error |= reasons.iter().any(|details| super::is_error(&details["error"], around + 1));
     let status = response["status"].as_str().map(str::to_ascii_lowercase);
     let status_of = |words: &[&'static str]| words.iter().copied().find(|word| status.as_deref() == Some(word));
     event.pending |= status_of(&["in_progress", "queued"]).is_some();

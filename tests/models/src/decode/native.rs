@@ -105,7 +105,7 @@ impl Sums {
     }
 
     fn error(&mut self, response: &Value) {
-        self.event.error |= super::is_error(&response["error"], self.around, &["type"]);
+        self.event.error |= super::is_error(&response["error"], self.around);
     }
 }
 
